@@ -1,0 +1,1 @@
+"""What the pages of the course need and the science does not."""

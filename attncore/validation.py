@@ -67,7 +67,8 @@ def as_indices(value, name: str, upper: int, *, device=None) -> torch.Tensor:
         raise TypeError(f"{name} must hold integers, got dtype {tensor.dtype}")
     tensor = tensor.to(dtype=torch.int64, device=device)
     if tensor.numel() and (int(tensor.min()) < 0 or int(tensor.max()) >= upper):
-        raise ValueError(f"{name} must lie in 0..{upper - 1}, got values from {int(tensor.min())} to {int(tensor.max())}")
+        span = f"{int(tensor.min())} to {int(tensor.max())}"
+        raise ValueError(f"{name} must lie in 0..{upper - 1}, got values from {span}")
     return tensor
 
 

@@ -63,9 +63,9 @@ def disagreements(texts: dict[str, str]) -> list[str]:
             continue
         name = CONDA_NAMES.get(match[1], canonicalize_name(match[1]))
         if name == "python":
-            lower = SpecifierSet(project["requires-python"])
-            if not set(lower) <= set(SpecifierSet(match[2])):
-                found.append(f"environment.yml: python {match[2]} lacks {lower}")
+            # One exact version: repo2docker reads no range of Python and would start from an older one.
+            if not re.fullmatch(r"=3\.\d+", match[2]) or match[2][1:] not in SpecifierSet(project["requires-python"]):
+                found.append(f"environment.yml: python {match[2]} is not one version that pyproject.toml allows")
         elif name != "pip":
             listed[name] = SpecifierSet(match[2])
     [through_pip] = [e["pip"] for e in conda if isinstance(e, dict)]
@@ -98,6 +98,7 @@ def mutations() -> list[tuple[str, str, str]]:
         if pin:
             out.append(("requirements.txt", pin[0], pin[0].replace(name, "not-" + name, 1)))
     out.append(("requirements-torch.txt", "torch==", "torch==1."))
+    out.append(("environment.yml", "python =3.12", "python =3.10"))
     for entry in yaml.safe_load(texts["environment.yml"])["dependencies"]:
         for text in entry["pip"] if isinstance(entry, dict) else [entry]:
             if text != "pip":

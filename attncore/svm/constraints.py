@@ -1,0 +1,115 @@
+"""The constraints of an attention SVM: ``(x_{i,sel_i} - x_it)^T W z_i >= 1`` for every other token t."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attncore.validation import as_indices, common
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """A flat batch of B problems as float64 arrays; row (i, s) reads ``<u[i, s] z[i]^T, W> >= 1``.
+
+    ``u (B, n, T-1, d)`` differences, ``z (B, n, d)`` queries, ``token (B, n, T-1)`` which token each row is
+    about, ``T`` tokens a sequence. ``scale (B,)`` is the factor the row matrices were divided by.
+    """
+
+    u: np.ndarray
+    z: np.ndarray
+    token: np.ndarray
+    scale: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def __getitem__(self, index) -> Constraints:
+        return replace(self, u=self.u[index], z=self.z[index], token=self.token[index], scale=self.scale[index])
+
+    def margins(self, W: np.ndarray) -> np.ndarray:
+        """Margins ``u[i, s]^T W z[i]`` as (B, n, T-1)."""
+        return (self.u @ (self.z @ W.swapaxes(-1, -2))[..., None])[..., 0]
+
+    def combine(self, weights: np.ndarray) -> np.ndarray:
+        """The adjoint of `margins`: ``sum weights[i, s] u[i, s] z[i]^T`` as (B, d, d)."""
+        return (weights[..., None, :] @ self.u)[..., 0, :].swapaxes(-1, -2) @ self.z
+
+    def row_norms(self) -> np.ndarray:
+        """Frobenius norms ``|u[i, s]| |z[i]|`` of the rows, (B, n, T-1)."""
+        u, z = (np.sqrt(np.einsum("...d,...d->...", a, a)) for a in (self.u, self.z))
+        return u * z[..., None]
+
+    def spread(self, weights: np.ndarray) -> np.ndarray:
+        """Place row weights (B, n, T-1) at their tokens: (B, n, T), zero at the selected ones."""
+        out = np.zeros((*weights.shape[:-1], weights.shape[-1] + 1))
+        np.put_along_axis(out, self.token, weights, -1)
+        return out
+
+    def collect(self, values: np.ndarray) -> np.ndarray:
+        """Read token values (B, n, T) at the rows: (B, n, T-1)."""
+        return np.take_along_axis(values, self.token, -1)
+
+
+def check(X, z, selected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Validate ``X (..., n, T, d)``, ``z (..., n, d)``, ``selected (..., n)`` and broadcast their batch axes."""
+    X, z = common(X=X, z=z)
+    if X.ndim < 3 or min(X.shape[-3:]) < 1:
+        raise ValueError(f"X must have shape (..., n, T, d) with n, T, d >= 1, got {tuple(X.shape)}")
+    n, T, d = X.shape[-3:]
+    if z.ndim < 2 or tuple(z.shape[-2:]) != (n, d):
+        raise ValueError(f"z must have shape (..., {n}, {d}) to match X {tuple(X.shape)}, got {tuple(z.shape)}")
+    selected = as_indices(selected, "selected", T, device=X.device)
+    if selected.ndim < 1 or selected.shape[-1] != n:
+        raise ValueError(f"selected must have shape (..., {n}), one token a sequence, got {tuple(selected.shape)}")
+    try:
+        batch = torch.broadcast_shapes(X.shape[:-3], z.shape[:-2], selected.shape[:-1])
+    except RuntimeError:
+        raise ValueError(
+            f"X, z and selected must have batch axes that broadcast, got {tuple(X.shape[:-3])}, "
+            f"{tuple(z.shape[:-2])} and {tuple(selected.shape[:-1])}"
+        ) from None
+    return X.expand(*batch, n, T, d), z.expand(*batch, n, d), selected.expand(*batch, n)
+
+
+def assemble(X: torch.Tensor, z: torch.Tensor, selected: torch.Tensor) -> Constraints:
+    """Flatten the batch and form the rows, scaled so that the largest entries of u and of z are 1.
+
+    The scales are powers of two: they round nothing and keep squares of huge or tiny data finite.
+    """
+    n, T, d = X.shape[-3:]
+    tokens = X.detach().cpu().numpy().astype(np.float64, copy=False).reshape(-1, n, T, d)
+    queries = z.detach().cpu().numpy().astype(np.float64, copy=False).reshape(-1, n, d)
+    picked = selected.cpu().numpy().reshape(-1, n)
+    other = np.arange(T - 1) + (np.arange(T - 1) >= picked[..., None])
+    u = np.take_along_axis(tokens, picked[..., None, None], 2) - np.take_along_axis(tokens, other[..., None], 2)
+    cu = _power_of_two(np.abs(u).max(axis=(1, 2, 3), initial=0.0))
+    cz = _power_of_two(np.abs(queries).max(axis=(1, 2)))
+    return Constraints(u / cu[:, None, None, None], queries / cz[:, None, None], other, cu * cz)
+
+
+def _power_of_two(largest: np.ndarray) -> np.ndarray:
+    return np.where(largest > 0, np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0)))), 1.0)
+
+
+def margins(W, X, z, selected) -> torch.Tensor:
+    """Margins ``(x_{i,sel_i} - x_it)^T W z_i`` of any W, as (..., n, T), zero at the selected tokens.
+
+    Shapes as in `attention_svm`; the leading axes of ``W (..., d, d)`` broadcast with the problems'.
+    """
+    W, X, z = common(W=W, X=X, z=z)
+    X, z, selected = check(X, z, selected)
+    d = X.shape[-1]
+    if W.ndim < 2 or tuple(W.shape[-2:]) != (d, d):
+        raise ValueError(f"W must have shape (..., {d}, {d}) to match X, got {tuple(W.shape)}")
+    try:
+        torch.broadcast_shapes(W.shape[:-2], X.shape[:-3])
+    except RuntimeError:
+        raise ValueError(
+            f"W must have leading axes that broadcast with the problems', got {tuple(W.shape[:-2])} "
+            f"and {tuple(X.shape[:-3])}"
+        ) from None
+    picked = selected[..., None, None].expand(*selected.shape, 1, d)
+    return ((X.gather(-2, picked) - X) @ (z @ W.mT)[..., None])[..., 0]

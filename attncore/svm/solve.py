@@ -1,0 +1,97 @@
+"""The entry point `attention_svm`: choose a solver, certify its answer, say what happened."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attncore.svm import frobenius
+from attncore.svm.assess import package
+from attncore.svm.constraints import Constraints, assemble, check
+from attncore.svm.infeasibility import farkas
+from attncore.svm.reference import solve_reference
+from attncore.svm.solution import InfeasibleError, Solution, Status
+from attncore.validation import one_of, real
+
+
+def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
+    r"""Solve the attention SVM for a choice of one token per sequence.
+
+    .. math:: \min_W |W| \quad\text{subject to}\quad
+        (x_{i,a_i} - x_{it})^\top W z_i \ge 1 \quad (t \ne a_i,\ i = 1..n), \qquad a = \text{selected}
+
+    with the Frobenius norm (solution :math:`W^{mm}`) or the nuclear norm.
+
+    Parameters
+    ----------
+    X : array_like (..., n, T, d)
+        Tokens.
+    z : array_like (..., n, d)
+        Queries. Leading axes of the three arguments are batch axes and broadcast.
+    selected : array_like of int (..., n)
+        The chosen token of each sequence, counted from 0.
+    norm : {"fro", "nuc"}
+    tol : float
+        Relative gap below which a solution counts as OPTIMAL. Any scale: the data are rescaled first.
+
+    Returns
+    -------
+    Solution
+        Solved in float64; rounded to the dtype of the inputs, on their device.
+
+    Raises
+    ------
+    InfeasibleError
+        Without batch axes, when no W satisfies the constraints. In a batch the status says so instead.
+    TypeError, ValueError
+        For bad input. T = 1 is valid (W = 0, value 0); ``z_i = 0`` or a selected token inside the convex hull
+        of the others is infeasible, not bad input.
+
+    Notes
+    -----
+    Which solver, and why: "fro" goes to DAQP, a dual active-set method, in coordinates of
+    span(differences) x span(queries). "nuc" goes to cvxpy (extra ``book``), about 1e-6 accurate. Either way
+    the answer is accepted on its certified gap only.
+
+    References
+    ----------
+    Ataee Tarzanagh, Li, Thrampoulidis, Oymak, *Transformers as Support Vector Machines*, arXiv 2308.16898,
+    the attention SVM; the dual and the two-sided bound are derived in the book.
+
+    Examples
+    --------
+    One sequence, selected token (2, 0), other token (0, 0), query (1, 0): W = e_1 e_1^T / 2.
+
+    >>> solution = attention_svm([[[2.0, 0.0], [0.0, 0.0]]], [[1.0, 0.0]], [0])
+    >>> solution.W.tolist(), float(solution.value), float(solution.margin)
+    ([[0.5, 0.0], [0.0, 0.0]], 0.5, 2.0)
+    """
+    X, z, selected = check(X, z, selected)
+    one_of(norm, "norm", ("fro", "nuc"))
+    tol = real(tol, "tol", above=0)
+    rows = assemble(X, z, selected)
+    solution = package(rows, *solve_rows(rows, norm), norm, tol, X)
+    if solution.status.ndim == 0 and int(solution.status) == Status.INFEASIBLE:
+        raise InfeasibleError(
+            f"no W separates the selected tokens {selected.tolist()} from the others: the weights in .certificate "
+            "combine the constraints to 0 >= 1; select other tokens or raise the dimension d",
+            solution.certificate,
+        )
+    return solution
+
+
+def solve_rows(rows: Constraints, norm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Solve a flat batch: ``W (B, d, d)``, dual weights (B, n, T-1), Farkas weights (nan where feasible)."""
+    weights = frobenius.dual_weights(rows)
+    proof = np.full(weights.shape, np.nan)
+    for b in np.flatnonzero(np.isnan(weights).any(axis=(1, 2))):
+        found = farkas(rows, b)
+        weights[b] = 0.0
+        if found is not None:
+            proof[b] = found
+    W = rows.combine(weights)
+    if norm == "nuc" and rows.u.shape[2]:
+        for b in np.flatnonzero(np.isnan(proof).any(axis=(1, 2))):
+            answer = solve_reference(rows, b, "nuc")
+            if answer is not None:
+                W[b], weights[b] = answer
+    return W, weights, proof

@@ -8,6 +8,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from pathlib import Path  # noqa: E402
 
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -40,6 +41,13 @@ def site() -> Path:
     if not (folder / "index.html").exists():
         pytest.skip("there is no built site in _build/html: run `make book` first")
     return folder
+
+
+@pytest.fixture(scope="session")
+def oracle_trajectories(root) -> dict[str, np.ndarray]:
+    """Reference iterates of the published training algorithm on two problems, by key."""
+    with np.load(root / "tests" / "oracles" / "trajectories.npz") as stored:
+        return dict(stored)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,112 @@
+"""Softmax attention with one query per sequence: logits, attention maps, attended vectors, and a module.
+
+The model of Ataee Tarzanagh, Li, Thrampoulidis and Oymak, *Transformers as Support Vector Machines*
+(arXiv 2308.16898): ``f(X_i) = v^T X_i^T softmax(X_i W z_i)`` with ``W = K Q^T``. The functions here are
+differentiable and batched over leading axes; :mod:`attncore.training` has the fast path for ensembles.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from attncore.validation import common, positive_int, short
+
+
+def attention_logits(X, W, z) -> torch.Tensor:
+    """Attention logits ``x_it^T W z_i``.
+
+    Parameters
+    ----------
+    X : (..., n, T, d)
+        Tokens.
+    W : (..., d, d)
+        Key-query matrix; its leading axes broadcast against those of `X`.
+    z : (..., n, d)
+        Queries.
+
+    Returns
+    -------
+    torch.Tensor, (..., n, T)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+    """
+    X, W, z = common(X=X, W=W, z=z)
+    if X.ndim < 3:
+        raise ValueError(f"X must have shape (..., n, T, d), got {short(X)}")
+    n, _, d = X.shape[-3:]
+    if z.ndim < 2 or z.shape[-2:] != (n, d):
+        raise ValueError(f"z must have shape (..., {n}, {d}) to match X, got {short(z)}")
+    if W.ndim < 2 or W.shape[-2:] != (d, d):
+        raise ValueError(f"W must have shape (..., {d}, {d}) to match X, got {short(W)}")
+    keyed = z @ W.mT
+    return (X @ keyed.unsqueeze(-1)).squeeze(-1)
+
+
+def softmax_attention(X, W, z) -> torch.Tensor:
+    """Attention maps ``softmax_t(x_it^T W z_i)``, shape (..., n, T); see :func:`attention_logits`."""
+    return torch.softmax(attention_logits(X, W, z), dim=-1)
+
+
+def attend(X, attention) -> torch.Tensor:
+    """Attended vectors ``sum_t s_it x_it``: the map (..., n, T) applied to tokens (..., n, T, d).
+
+    Returns a tensor (..., n, d). Raises ValueError if the shapes do not fit.
+    """
+    X, attention = common(X=X, attention=attention)
+    if X.ndim < 2 or attention.ndim < 1 or attention.shape[-1] != X.shape[-2]:
+        raise ValueError("attention must have shape (..., T) for X of shape (..., T, d), "
+                         f"got {short(attention)} for {short(X)}")
+    return (attention.unsqueeze(-2) @ X).squeeze(-2)
+
+
+class SelectionAttention(nn.Module):
+    """One attention layer with a fixed head: ``f(X_i) = v^T X_i^T softmax(X_i W z_i)``.
+
+    The usual way to write the model, differentiated by autograd: for reading, for small experiments, and
+    as the independent check of the closed-form gradients in :mod:`attncore.training`.
+
+    Parameters
+    ----------
+    v : (..., d)
+        Fixed head, stored as a buffer.
+    parametrization : {"W", "KQ"}
+        Train ``W`` itself, or ``K`` and ``Q`` with ``W = K Q^T``.
+    init : tensor or pair of tensors, optional
+        ``W0 (..., d, d)``, or ``(K0, Q0)`` of shape (..., d, m) each. By default `W` is zero, and `K`, `Q`
+        must be given (zero is a stationary point there).
+    """
+
+    def __init__(self, v, parametrization: str = "W", init=None):
+        super().__init__()
+        (v,) = common(v=v)
+        d = positive_int(v.shape[-1] if v.ndim else 0, "the length of v")
+        self.register_buffer("v", v)
+        self.parametrization = parametrization
+        if parametrization == "W":
+            W = torch.zeros(*v.shape[:-1], d, d, dtype=v.dtype, device=v.device) if init is None else init
+            self._W = nn.Parameter(common(init=W, v=v)[0].clone())
+        elif parametrization == "KQ":
+            if init is None:
+                raise ValueError("init must be a pair (K0, Q0) for parametrization 'KQ', got None")
+            K, Q, _ = common(K0=init[0], Q0=init[1], v=v)
+            self.K, self.Q = nn.Parameter(K.clone()), nn.Parameter(Q.clone())
+        else:
+            raise ValueError(f"parametrization must be one of 'W', 'KQ', got {parametrization!r}")
+
+    @property
+    def W(self) -> torch.Tensor:
+        """The key-query matrix (..., d, d), whichever way it is parametrised."""
+        return self._W if self.parametrization == "W" else self.K @ self.Q.mT
+
+    def attention(self, X, z) -> torch.Tensor:
+        """Attention maps (..., n, T) for tokens `X` (..., n, T, d) and queries `z` (..., n, d)."""
+        return softmax_attention(X, self.W, z)
+
+    def forward(self, X, z) -> torch.Tensor:
+        """Outputs ``v^T X_i^T s_i``, shape (..., n)."""
+        attended = attend(X, self.attention(X, z))
+        return (attended @ self.v.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,69 @@
+"""Prediction heads ``h(a)`` on the attended vector ``a = X^T s``: value and gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from attncore.validation import as_tensor, one_of, real, short
+
+
+@dataclass(frozen=True)
+class Head:
+    """A differentiable prediction head, given by its value and its gradient.
+
+    Attributes
+    ----------
+    name : str
+    value : callable
+        ``(a, v) -> h(a)``: attended vectors `a` (..., n, d) and head weights `v` (..., 1, d) to (..., n).
+    gradient : callable
+        ``(a, v) -> dh/da``, shape (..., n, d) or broadcasting to it.
+    """
+
+    name: str
+    value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    gradient: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def linear_head() -> Head:
+    """The head of the theorems, ``h(a) = v^T a``."""
+    return Head("linear", lambda a, v: (a * v).sum(-1), lambda a, v: v.expand_as(a))
+
+
+def relu_head(hidden=None) -> Head:
+    """One hidden layer, ``h(a) = v^T relu(V a)``, gradient ``V^T (v * [V a > 0])``.
+
+    Parameters
+    ----------
+    hidden : (..., k, d), optional
+        The matrix ``V``; the identity when left out. `v` has k entries then.
+    """
+    if hidden is None:
+        return Head("relu", lambda a, v: (a.clamp(min=0) * v).sum(-1), lambda a, v: (a > 0) * v)
+    V = as_tensor(hidden, "hidden")
+    if V.ndim < 2:
+        raise ValueError(f"hidden must have shape (..., k, d), got {short(V)}")
+    return Head("relu", lambda a, v: ((a @ V.mT).clamp(min=0) * v).sum(-1),
+                lambda a, v: ((a @ V.mT > 0) * v) @ V)
+
+
+def quadratic_head(penalty: float = 1.0) -> Head:
+    """A linear head with a quadratic penalty, ``h(a) = v^T a - penalty |a|^2``."""
+    lam = real(penalty, "penalty", at_least=0.0)
+    return Head("quadratic", lambda a, v: (a * v).sum(-1) - lam * a.square().sum(-1),
+                lambda a, v: v - 2 * lam * a)
+
+
+HEADS = {"linear": linear_head, "relu": relu_head, "quadratic": quadratic_head}
+
+
+def resolve_head(head) -> Head:
+    """Return the :class:`Head` meant by a name ("linear", "relu", "quadratic") or a Head itself."""
+    if isinstance(head, Head):
+        return head
+    if not isinstance(head, str):
+        raise TypeError(f"head must be a name or an attncore.heads.Head, got {short(head)}")
+    return HEADS[one_of(head, "head", HEADS)]()

@@ -1,0 +1,49 @@
+"""Decreasing losses of the margin ``u = y f``, each with its slope in logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import logsigmoid
+
+from attncore.validation import one_of, short
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A strictly decreasing loss ``ell(u)`` of the margin ``u = y f``.
+
+    Attributes
+    ----------
+    name : str
+    value : callable
+        ``u -> ell(u)``, elementwise.
+    log_slope : callable
+        ``u -> log(-ell'(u))``, elementwise. In logarithm, so that a slope too small or too large for a
+        float still weighs the sequences correctly.
+    """
+
+    name: str
+    value: Callable[[torch.Tensor], torch.Tensor]
+    log_slope: Callable[[torch.Tensor], torch.Tensor]
+
+
+LOSSES = {
+    loss.name: loss
+    for loss in (
+        Loss("logistic", lambda u: -logsigmoid(u), lambda u: logsigmoid(-u)),
+        Loss("exponential", lambda u: torch.exp(-u), torch.neg),
+        Loss("correlation", torch.neg, torch.zeros_like),
+    )
+}
+
+
+def resolve_loss(loss) -> Loss:
+    """Return the :class:`Loss` of a name ("logistic", "exponential", "correlation"), or `loss` itself."""
+    if isinstance(loss, Loss):
+        return loss
+    if not isinstance(loss, str):
+        raise TypeError(f"loss must be a name or an attncore.losses.Loss, got {short(loss)}")
+    return LOSSES[one_of(loss, "loss", LOSSES)]

@@ -1,0 +1,151 @@
+"""Draw a claim record as a box of the book: the MyST-NB renderer for our MIME type.
+
+The box carries the record in the doctree, where the build collects it. It is drawn by the registry as it is
+now: an edited rule judges the stored numbers again, and no cell is run for that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+
+from docutils import nodes
+
+from attncore.course.claims import Claim, judge, registry
+from attncore.course.ledger import MIME, SYMBOLS, number
+
+RECORD = "claim_record"
+"""Attribute of the box that holds the record, as JSON."""
+
+HEADINGS = ("Quantity", "Measured", "Interval", "Reproduced if", "Partly if")
+
+
+class ClaimBox:
+    """Entry point ``myst_nb.mime_renderers``: takes our MIME type before any other."""
+
+    mime_priority_overrides = [("*", MIME, 0)]
+
+    @staticmethod
+    def handle_mime(renderer, data, inline: bool):
+        """Return the box for a claim record, None for anything else."""
+        if inline or data.mime_type != MIME:
+            return None
+        document = renderer.document
+        env = getattr(document.settings, "env", None)
+        if env is not None:  # the page is drawn again when the registry changes
+            env.note_dependency(str(files("attncore.course").joinpath("claims.toml")))
+        box = claim_box(data.content)
+        box["ids"] = [_free_id(document, data.content)]
+        document.ids[box["ids"][0]] = box
+        return [box]
+
+
+def claim_box(record: dict) -> nodes.admonition:
+    """Return the box for one record: verdict, statement, numbers with thresholds, seeds, hypotheses."""
+    claim = registry().get(str(record.get("claim")))
+    if claim is None or claim.rule is None:
+        box = nodes.admonition("", nodes.title(text=f"Claim {record.get('claim')}: not registered"),
+                               classes=["claim", "claim-unknown"])
+        box[RECORD] = json.dumps(record, sort_keys=True)
+        return box
+    verdict = judge(claim.rule, record["measured"])
+    control = record["role"] == "control"
+    box = nodes.admonition(classes=["claim", css_class(verdict)] + (["claim-control"] if control else []))
+    box[RECORD] = json.dumps(record, sort_keys=True)
+    box += nodes.title(text=_title(claim, record, verdict))
+    if control:
+        box += nodes.paragraph(text=_control_sentence(record, verdict))
+    box += nodes.paragraph("", "", *inline(claim.statement), classes=["claim-statement"])
+    box += measured_table(claim, record)
+    box += notes(claim, record)
+    return box
+
+
+def css_class(verdict: str) -> str:
+    """Return the CSS class of a verdict, such as ``claim-not-reproduced``."""
+    return "claim-" + verdict.replace(" ", "-")
+
+
+def inline(text: str) -> list[nodes.Node]:
+    """Turn text with ``$...$`` into text and mathematics nodes."""
+    parts = re.split(r"\$([^$]+)\$", text)
+    return [nodes.math(part, part) if i % 2 else nodes.Text(part) for i, part in enumerate(parts) if part]
+
+
+def interval_text(pair) -> str:
+    """Write an interval, or a dash where there is none."""
+    return f"{number(pair[0])} to {number(pair[1])}" if pair else "\N{EM DASH}"
+
+
+def measured_table(claim: Claim, record: dict) -> nodes.table:
+    """Return the table of all measured numbers, those of the rule first, with the regions that judge them."""
+    thresholds = claim.rule.thresholds
+    names = list(thresholds) + [name for name in record["measured"] if name not in thresholds]
+    rows = []
+    for name in names:
+        reproduced, partly = thresholds.get(name, ("not judged", None))
+        rows.append((name, number(record["measured"][name]), interval_text(record["intervals"].get(name)),
+                     reproduced, partly or "\N{EM DASH}"))
+    return text_table(HEADINGS, rows, "claim-numbers")
+
+
+def text_table(headings, rows, css: str) -> nodes.table:
+    """Return a table of plain text whose first column heads its rows."""
+    table = nodes.table(classes=[css])
+    group = nodes.tgroup(cols=len(headings))
+    table += group
+    for i in range(len(headings)):
+        group += nodes.colspec(colwidth=1, stub=1 if i == 0 else 0)
+    for part, lines in ((nodes.thead(), [headings]), (nodes.tbody(), rows)):
+        for line in lines:
+            row = nodes.row()
+            for text in line:
+                row += nodes.entry("", nodes.paragraph(text=text))
+            part += row
+        group += part
+    return table
+
+
+def notes(claim: Claim, record: dict) -> nodes.bullet_list:
+    """Return what stands behind the numbers: their meaning, the runs, the band, the hypotheses of the run."""
+    items = [f"{q.name}: {q.means}." for q in claim.rule.quantities]
+    if record["seeds"]:
+        items.append(f"{record['seeds']} independent run{'s' if record['seeds'] > 1 else ''}"
+                     + (f"; interval: {record['band']}." if record["band"] else "."))
+    elif record["band"]:
+        items.append(f"Interval: {record['band']}.")
+    held = [name for name, holds in record["hypotheses"].items() if holds]
+    dropped = [name for name, holds in record["hypotheses"].items() if not holds]
+    if held:
+        items.append("Hypotheses that this run satisfies: " + "; ".join(held) + ".")
+    if dropped:
+        items.append("Hypothesis dropped: " + "; ".join(dropped) + ".")
+    if claim.because and record["role"] == "main":
+        items.append(f"Expected: {claim.expected}. {claim.because}")
+    listed = nodes.bullet_list(bullet="-", classes=["claim-notes"])
+    for text in items:
+        listed += nodes.list_item("", nodes.paragraph("", "", *inline(text)))
+    return listed
+
+
+def _title(claim: Claim, record: dict, verdict: str) -> str:
+    if record["role"] == "control":
+        return f"Control of claim {claim.id}: with a hypothesis dropped, {SYMBOLS[verdict]} {verdict}"
+    return f"Claim {claim.id}: {SYMBOLS[verdict]} {verdict}"
+
+
+def _control_sentence(record: dict, verdict: str) -> str:
+    dropped = "; ".join(name for name, holds in record["hypotheses"].items() if not holds)
+    return (f"This run drops a hypothesis of the claim: {dropped}. It decides nothing; by the rule it would be "
+            f"\N{LEFT DOUBLE QUOTATION MARK}{verdict}\N{RIGHT DOUBLE QUOTATION MARK}.")
+
+
+def _free_id(document: nodes.document, record: dict) -> str:
+    base = f"claim-{record.get('claim')}" + ("-control" if record.get("role") == "control" else "")
+    base = re.sub(r"[^A-Za-z0-9-]+", "-", base)
+    name, count = base, 1
+    while name in document.ids:
+        count += 1
+        name = f"{base}-{count}"
+    return name

@@ -149,12 +149,26 @@ def test_band_draws_the_quantiles_it_names():
     samples = np.random.default_rng(0).normal(size=(101, 7))
     fig, ax = figures.new()
     band = figures.band(ax, np.arange(7), samples, "correlation", quantiles=(0.05, 0.95))
-    assert str(band) == "median and 5% to 95% quantiles of 101 seeds"
-    assert ax.get_lines()[0].get_label() == f"correlation: {band}"
+    assert str(band) == "median of 101 seeds, 5% to 95% quantiles"
+    assert ax.get_lines()[0].get_label() == f"correlation,\n{band}"
     assert np.allclose(ax.get_lines()[0].get_ydata(), np.sort(samples, axis=0)[50])
     edges = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert np.allclose([edges.min(), edges.max()], [band.low.min(), band.high.max()])
     assert np.allclose(band.low, np.sort(samples, axis=0)[5])
+    plt.close(fig)
+
+
+def test_a_legend_names_every_curve_once_and_fits():
+    fig, (left, right) = figures.new(cols=2)
+    for ax in (left, right):
+        ax.plot([0, 1], [0, 1], label="a curve with a rather long name")
+        ax.plot([0, 1], [1, 0], label="another curve with a name as long")
+    drawn = figures.legend(left, cols=4)
+    fig.draw_without_rendering()
+    assert [t.get_text() for t in drawn.get_texts()] == left.get_legend_handles_labels()[1]
+    assert drawn.get_window_extent().width <= fig.bbox.width
+    assert not drawn.get_window_extent().overlaps(left.get_window_extent())
+    assert len(fig.legends) == 1
     plt.close(fig)
 
 

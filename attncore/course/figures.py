@@ -8,6 +8,9 @@ A page calls `use` once, in its first code cell, and then draws with `new`, `lin
     for series, style in zip(results, figures.lines(len(results))):
         ax.plot(steps, series, label="W-descent", **style)
     figures.band(ax, steps, samples, label="correlation")
+    figures.legend(ax);
+
+A cell that draws ends with a semicolon (or ``plt.show()``), never with a bare ``fig``: that shows it twice.
 
 How one picture serves a light and a dark page
 ----------------------------------------------
@@ -143,7 +146,7 @@ def use() -> None:
         set_matplotlib_formats("retina", bbox_inches=None)
 
 
-def new(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, cols: int = 1, **subplots):
+def new(width=WIDTH, height=HEIGHT, rows: int = 1, cols: int = 1, grid: bool = True, **subplots):
     """Return ``(figure, axes)`` in the book's style, as `matplotlib.pyplot.subplots` does.
 
     Parameters
@@ -151,7 +154,9 @@ def new(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, cols: int =
     width, height : float
         Size in inches, 96 page pixels each. At most 7.2 wide, or the type is too small on a telephone.
     rows, cols : int
-        Grid of axes; two columns at most read well on a telephone.
+        Rows and columns of axes; two columns at most read well on a telephone.
+    grid : bool
+        Draw grid lines; pictures of matrices want none.
     **subplots
         Passed on to `matplotlib.pyplot.subplots`.
 
@@ -169,8 +174,25 @@ def new(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, cols: int =
     if width > MAX_WIDTH:
         raise ValueError(f"width must be at most {MAX_WIDTH} inches to be readable at 390 px, got {width}")
     rows, cols = positive_int(rows, "rows"), positive_int(cols, "cols")
-    with style():
+    with style(), mpl.rc_context({"axes.grid": bool(grid)}):
         return plt.subplots(rows, cols, figsize=(width, height), **subplots)
+
+
+def legend(ax, cols: int = 2):
+    """Put one legend for all axes of a figure below them, where it hides nothing, and return it.
+
+    At most ``cols`` columns, fewer where the labels would not fit into the figure's width.
+    """
+    fig, entries = ax.figure, {}
+    for axes in fig.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    for count in range(positive_int(cols, "cols"), 0, -1):
+        made = fig.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=count)
+        fig.draw_without_rendering()
+        if count == 1 or made.get_window_extent().width <= fig.bbox.width:
+            return made
+        made.remove()
 
 
 def lines(count: int = len(COLOURS)) -> list[dict]:
@@ -199,7 +221,7 @@ class Band:
 
     def __str__(self) -> str:
         low, high = (f"{100 * q:g}%" for q in self.quantiles)
-        return f"median and {low} to {high} quantiles of {self.runs} seeds"
+        return f"median of {self.runs} seeds, {low} to {high} quantiles"
 
 
 def band(ax, x, samples, label: str, quantiles=(0.1, 0.9), properties: dict | None = None) -> Band:
@@ -242,7 +264,7 @@ def band(ax, x, samples, label: str, quantiles=(0.1, 0.9), properties: dict | No
         raise ValueError(f"quantiles must satisfy 0 <= low < high <= 1, got {quantiles}")
     lower, median, upper = np.quantile(samples, [low, 0.5, high], axis=0)
     drawn = Band(median, lower, upper, (low, high), samples.shape[0])
-    (line,) = ax.plot(x, median, label=f"{label}: {drawn}", **(properties or {}))
+    (line,) = ax.plot(x, median, label=f"{label},\n{drawn}", **(properties or {}))
     ax.fill_between(x, lower, upper, color=line.get_color(), alpha=0.22, linewidth=0)
     return drawn
 

@@ -98,7 +98,10 @@ def problems(folder: Path = VENDOR) -> list[str]:
 def fetch(package: Package, scratch: Path) -> Path:
     """Unpack ``package`` below ``scratch`` and return the folder with its files."""
     subprocess.run(
-        ["npm", "pack", "--silent", f"{package.npm}@{package.version}"], cwd=scratch, check=True, stdout=sys.stderr
+        ["npm", "pack", "--silent", f"{package.npm}@{package.version}"],
+        cwd=scratch,
+        check=True,
+        stdout=sys.stderr,
     )
     (archive,) = scratch.glob("*.tgz")
     with tarfile.open(archive) as tar:

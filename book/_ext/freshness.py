@@ -29,7 +29,7 @@ LIBRARIES = ("numpy", "scipy", "torch", "daqp", "cvxpy", "matplotlib", "ipywidge
 REGISTRY = Path("attncore/course/claims.toml")
 CELL_EXECUTION = ("tags", "execution", "timeout")  # cell options that change what runs
 PAGE_EXECUTION = ("kernelspec", "mystnb", "execution")  # front matter that changes what runs
-WHOLE_BOOK = {"ledger", "status"}  # directives that show what other pages hold
+WHOLE_BOOK = re.compile(r"\{(?:ledger|ledger-summary|ledger-count|status)\}")  # shows what other pages hold
 GENERATED = {"index", "genindex", "search", "prf-prf", "py-modindex"}  # pages that no source file makes
 FOOTER = re.compile(r'<p class="built-from"[^>]*\bdata-page-digest="([^"]*)"')
 
@@ -64,10 +64,10 @@ def run_digest(root: Path, docname: str) -> str | None:
 def page_digest(root: Path, docname: str, pages: Iterable[str] = ()) -> str:
     """Digest of a page as built: its run digest, text and registry entries.
 
-    ``pages`` are the names of the whole book: a page that shows all of it (ledger, status) depends on each.
+    ``pages`` are the names of the whole book: a page that shows all of it (ledger, status: see ``WHOLE_BOOK``) depends on each.
     """
     page = read_page(page_file(root, docname))
-    whole = bool(page.directives & WHOLE_BOOK)
+    whole = WHOLE_BOOK.search(page.text) is not None
     parts = [str(_run_digest(root, docname, page)), page.text, _registry_entries(root, docname, page, whole)]
     if whole:
         parts += [page_digest(root, other) for other in sorted(set(pages) - {docname})]

@@ -11,7 +11,6 @@ import yaml
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,}|:{3,})[ \t]*(.*?)[ \t]*$")
 OPTION = re.compile(r"^:([\w-]+):[ \t]*(.*)$")
-DIRECTIVE = re.compile(r"^\{([\w-]+)\}")
 # What else a magic might run (a file, a shell) would be code that the digest does not see.
 TRANSPARENT = {"matplotlib", "config", "precision", "time", "timeit", "capture"}
 PREFIXES = {"time", "timeit"}  # the rest of the line is Python
@@ -43,7 +42,6 @@ class PageSource:
     text: str
     front_matter: dict
     cells: tuple[Cell, ...]
-    directives: frozenset[str]  # names of the directives fenced at the top level
 
     @property
     def is_notebook(self) -> bool:
@@ -65,17 +63,13 @@ def read_page(path: Path) -> PageSource:
     text = path.read_text("utf8")
     lines = text.splitlines()
     front_matter, start = _front_matter(lines, path)
-    cells, directives = [], set()
+    cells = []
     for line, mark, info, body in _top_level_fences(lines, start):
-        directive = DIRECTIVE.match(info)
-        if directive is None:
-            continue
-        directives.add(directive[1])
-        if directive[1] == "code-cell":
+        if info.startswith("{code-cell}"):
             if mark == ":":
                 raise SourceError(f"{path.name}, line {line}: fence code cells with backticks, not colons")
             cells.append(_cell(body, line, path))
-    page = PageSource(path, text, front_matter, tuple(cells), frozenset(directives))
+    page = PageSource(path, text, front_matter, tuple(cells))
     if cells and not page.is_notebook:
         raise SourceError(
             f"{path.name}: code cells on a page without notebook front matter "

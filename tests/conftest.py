@@ -1,6 +1,7 @@
 """What every test needs: one BLAS thread, a headless canvas, no skips under CI, the paths of the book."""
 
 import os
+import sys
 
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
@@ -20,6 +21,8 @@ settings.register_profile(
 settings.load_profile("course")
 
 ROOT = Path(__file__).resolve().parent.parent
+for _folder in ("book/_ext", "tools"):
+    sys.path.insert(0, str(ROOT / _folder))
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +38,7 @@ def book_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def site() -> Path:
+def site_folder() -> Path:
     """The built site; where there is none a test is skipped, and under CI fails."""
     folder = ROOT / "_build" / "html"
     if not (folder / "index.html").exists():

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from importlib.resources import files
+from dataclasses import fields
 
 from docutils import nodes
 
 from attncore.course.claims import Claim, judge, registry
-from attncore.course.ledger import MIME, SYMBOLS, number
+from attncore.course.ledger import MIME, Record, number
 
 RECORD = "claim_record"
 """Attribute of the box that holds the record, as JSON."""
@@ -31,40 +31,61 @@ class ClaimBox:
         """Return the box for a claim record, None for anything else."""
         if inline or data.mime_type != MIME:
             return None
-        document = renderer.document
-        env = getattr(document.settings, "env", None)
-        if env is not None:  # the page is drawn again when the registry changes
-            env.note_dependency(str(files("attncore.course").joinpath("claims.toml")))
+        document = renderer.renderer.document
         box = claim_box(data.content)
         box["ids"] = [_free_id(document, data.content)]
         document.ids[box["ids"][0]] = box
         return [box]
 
 
+def rejudge(record: dict) -> tuple[Claim | None, str | None, str]:
+    """Judge a stored record by the registry as it is now.
+
+    Returns
+    -------
+    claim : Claim or None
+        None when the record names no claim that can be judged.
+    verdict : str or None
+        None when the rule cannot judge the stored numbers.
+    problem : str
+        Why there is no verdict; empty when there is one.
+    """
+    claim = registry().get(str(record.get("claim")))
+    if claim is None:
+        return None, None, f"claim {record.get('claim')!r} is not registered"
+    if claim.rule is None:
+        return None, None, f"claim {claim.id!r} is registered as {claim.expected}"
+    if missing := {f.name for f in fields(Record)} - set(record):
+        return claim, None, f"the record was not made by ledger.record: it lacks {', '.join(sorted(missing))}"
+    try:
+        return claim, judge(claim.rule, record["measured"]), ""
+    except (ValueError, TypeError) as error:
+        return claim, None, str(error)
+
+
 def claim_box(record: dict) -> nodes.admonition:
     """Return the box for one record: verdict, statement, numbers with thresholds, seeds, hypotheses."""
-    claim = registry().get(str(record.get("claim")))
-    if claim is None or claim.rule is None:
-        box = nodes.admonition("", nodes.title(text=f"Claim {record.get('claim')}: not registered"),
-                               classes=["claim", "claim-unknown"])
-        box[RECORD] = json.dumps(record, sort_keys=True)
-        return box
-    verdict = judge(claim.rule, record["measured"])
-    control = record["role"] == "control"
-    box = nodes.admonition(classes=["claim", css_class(verdict)] + (["claim-control"] if control else []))
+    claim, verdict, problem = rejudge(record)
+    if claim is None or verdict is None:
+        box = nodes.admonition(classes=["claim", "claim-unknown"])
+        box += nodes.title(text=f"Claim {record.get('claim')}: no verdict")
+        box += nodes.paragraph(text=problem)
+    else:
+        control = record["role"] == "control"
+        box = nodes.admonition(classes=["claim", "claim-control" if control else f"claim-{slug(verdict)}"])
+        box += nodes.title(text=f"{'Control of claim' if control else 'Claim'} {claim.id}: {verdict}")
+        if control:
+            box += nodes.paragraph(text=_control_sentence(record, verdict))
+        box += nodes.paragraph("", "", *inline(claim.statement), classes=["claim-statement"])
+        box += measured_table(claim, record)
+        box += notes(claim, record)
     box[RECORD] = json.dumps(record, sort_keys=True)
-    box += nodes.title(text=_title(claim, record, verdict))
-    if control:
-        box += nodes.paragraph(text=_control_sentence(record, verdict))
-    box += nodes.paragraph("", "", *inline(claim.statement), classes=["claim-statement"])
-    box += measured_table(claim, record)
-    box += notes(claim, record)
     return box
 
 
-def css_class(verdict: str) -> str:
-    """Return the CSS class of a verdict, such as ``claim-not-reproduced``."""
-    return "claim-" + verdict.replace(" ", "-")
+def slug(verdict: str) -> str:
+    """Return a verdict as part of a CSS class, such as ``not-reproduced``; the style sheet adds its sign."""
+    return verdict.replace(" ", "-")
 
 
 def inline(text: str) -> list[nodes.Node]:
@@ -127,12 +148,6 @@ def notes(claim: Claim, record: dict) -> nodes.bullet_list:
     for text in items:
         listed += nodes.list_item("", nodes.paragraph("", "", *inline(text)))
     return listed
-
-
-def _title(claim: Claim, record: dict, verdict: str) -> str:
-    if record["role"] == "control":
-        return f"Control of claim {claim.id}: with a hypothesis dropped, {SYMBOLS[verdict]} {verdict}"
-    return f"Claim {claim.id}: {SYMBOLS[verdict]} {verdict}"
 
 
 def _control_sentence(record: dict, verdict: str) -> str:

@@ -5,70 +5,88 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from attncore.svm.bounds import bounds, primal_norm
+from attncore.svm.bounds import Measure, dual_norm, measure, primal_norm
 from attncore.svm.constraints import Constraints
 from attncore.svm.solution import Solution, Status
 
 
-def package(rows, W, weights, certificate, norm, tol, like: torch.Tensor) -> Solution:
-    """Scale W to smallest margin 1 and the weights to their normalisation, measure, undo the data scale."""
-    B, n, S = rows.u.shape[:3]
-    d = W.shape[-1]
-    if S:
-        least = rows.margins(W).min(axis=(1, 2))
-        factor = np.where(least > 0, 1.0 / np.where(least > 0, least, 1.0), 1.0)
-        W = W * factor[:, None, None]
-        S_op = np.linalg.norm(rows.combine(weights), 2, axis=(1, 2)) if norm == "nuc" else None
-        shrink = factor if norm == "fro" else np.where(S_op > 0, 1.0 / np.where(S_op > 0, S_op, 1.0), 1.0)
-        weights = weights * shrink[:, None, None]
-    certified = bounds(rows, W, weights, norm)
-    gap, infeasible = certified.gap, np.zeros(B, dtype=bool)
-    if S:
-        infeasible = ~np.isnan(certificate).any(axis=(1, 2))
-    violation = np.maximum(0.0, 1.0 - certified.margin)
-    residual = np.maximum(violation, _kkt(rows, W, weights, norm)) if S else violation
-    status = np.where(infeasible, Status.INFEASIBLE, np.where(gap <= tol, Status.OPTIMAL, Status.APPROXIMATE))
-    singular = np.linalg.svd(W, compute_uv=False)
-    cut = np.maximum(1e-9, np.sqrt(2 * gap)) * singular[:, 0]
-    rank = np.where(infeasible, -1, (singular > cut[:, None]).sum(-1))
-    value = np.where(infeasible, np.inf, certified.norm / rows.scale)
-    nan = np.where(infeasible, np.nan, 1.0)
-    power = 2 if norm == "fro" else 1
-    dual = rows.spread(weights / (rows.scale**power)[:, None, None]) * nan[:, None, None]
-    proof = rows.spread(certificate) if S else np.full((B, n, 1), np.nan)
-    proof[~infeasible] = np.nan
-    batch = like.shape[:-3]
+def package(rows: Constraints, W, weights, proof, norm: str, tol: float, like: torch.Tensor) -> Solution:
+    """Certify ``W (B, d, d)`` and ``weights (B, n, T-1)``; `proof` holds Farkas weights, nan where feasible.
 
-    def tensor(array, *shape, dtype=None):
-        out = torch.from_numpy(np.ascontiguousarray(array)).reshape((*batch, *shape))
-        return out.to(device=like.device, dtype=dtype or like.dtype)
+    W is scaled to smallest margin 1, the weights with it ("fro") or to operator norm 1 ("nuc"). The batch
+    shape, dtype and device are those of the tokens `like`.
+    """
+    if not rows.u.shape[2]:
+        return _unconstrained(norm, like)
+    W, weights = _normalise(rows, W, weights, norm)
+    measured = measure(rows, W, weights, norm)
+    gap, infeasible = measured.gap, ~np.isnan(proof[:, 0, 0])
+    status = np.where(gap <= tol, Status.OPTIMAL, Status.APPROXIMATE)
+    value = measured.size / rows.scale
+    dual = weights / (rows.scale**2 if norm == "fro" else rows.scale)[:, None, None]
+    fields = {
+        "W": W / rows.scale[:, None, None],
+        "value": value,
+        "margin": np.divide(1.0, value, out=np.full_like(value, np.inf), where=value > 0),
+        "gap": gap,
+        "max_violation": np.maximum(0.0, 1.0 - measured.margin),
+        "kkt_residual": _kkt_residual(measured, W, norm),
+        "dual": rows.spread(dual),
+        "certificate": np.full((*weights.shape[:2], weights.shape[2] + 1), np.nan),
+    }
+    if infeasible.any():
+        status[infeasible] = Status.INFEASIBLE
+        for name in ("W", "gap", "max_violation", "kkt_residual", "dual"):
+            fields[name][infeasible] = np.nan
+        fields["value"][infeasible], fields["margin"][infeasible] = np.inf, 0.0
+        fields["certificate"][infeasible] = rows.spread(proof)[infeasible]
 
-    with np.errstate(divide="ignore"):
-        margin = 1.0 / value
+    def tensor(array, dtype):
+        return torch.from_numpy(array).reshape(like.shape[:-3] + array.shape[1:]).to(like.device, dtype)
+
     return Solution(
-        W=tensor(W / rows.scale[:, None, None] * nan[:, None, None], d, d),
-        value=tensor(value),
-        margin=tensor(margin),
-        gap=tensor(gap * nan),
-        max_violation=tensor(violation * nan),
-        kkt_residual=tensor(residual * nan),
-        rank=tensor(rank, dtype=torch.int64),
-        singular_values=tensor(singular / rows.scale[:, None] * nan[:, None], d),
-        unique=tensor(~infeasible, dtype=torch.bool) if norm == "fro" else None,
-        dual=tensor(dual, n, S + 1),
-        status=tensor(status, dtype=torch.int8),
-        certificate=tensor(proof, n, S + 1),
+        **{name: tensor(array, like.dtype) for name, array in fields.items()},
+        status=tensor(status, torch.int8),
+        unique=tensor(~infeasible, torch.bool) if norm == "fro" else None,
         norm=norm,
     )
 
 
-def _kkt(rows: Constraints, W, weights, norm) -> np.ndarray:
-    """Larger of the stationarity and the complementary-slackness residual (see `Solution`)."""
-    total = weights.sum(axis=(1, 2))
-    slack = (weights * (rows.margins(W) - 1.0)).sum(axis=(1, 2)) / np.where(total > 0, total, 1.0)
-    combined = rows.combine(weights)
-    size = np.where(primal_norm(W, norm) > 0, primal_norm(W, norm), 1.0)
+def _normalise(rows: Constraints, W, weights, norm):
+    least = rows.margins(W).min(axis=(1, 2))
+    factor = np.divide(1.0, least, out=np.ones_like(least), where=least > 0)
+    shrink = factor
+    if norm == "nuc":
+        length = dual_norm(rows.combine(weights), norm)
+        shrink = np.divide(1.0, length, out=np.ones_like(length), where=length > 0)
+    return W * factor[:, None, None], weights * shrink[:, None, None]
+
+
+def _kkt_residual(measured: Measure, W, norm) -> np.ndarray:
+    """Largest of the primal, stationarity and complementary-slackness residuals (see `Solution`)."""
+    size = np.where(measured.size > 0, measured.size, 1.0)
+    parts = [1.0 - measured.margin, np.abs(measured.slack) / np.where(measured.total > 0, measured.total, 1.0)]
     if norm == "fro":
-        return np.maximum(np.abs(slack), primal_norm(W - combined, "fro") / size)
-    alignment = 1.0 - np.einsum("bij,bij->b", combined, W) / size
-    return np.maximum.reduce([np.abs(slack), np.abs(alignment), np.linalg.norm(combined, 2, axis=(1, 2)) - 1.0])
+        parts.append(primal_norm(W - measured.combined, "fro") / size)
+    else:
+        parts += [measured.length - 1.0, 1.0 - np.einsum("bij,bij->b", measured.combined, W) / size]
+    return np.maximum.reduce([np.zeros_like(size), *parts])
+
+
+def _unconstrained(norm: str, like: torch.Tensor) -> Solution:
+    """T = 1: W = 0 of value 0 is optimal, with an infinite margin."""
+    batch, (n, _, d) = like.shape[:-3], like.shape[-3:]
+    zero = like.new_zeros(batch)
+    return Solution(
+        W=like.new_zeros((*batch, d, d)),
+        value=zero,
+        margin=like.new_full(batch, torch.inf),
+        gap=zero,
+        max_violation=zero,
+        kkt_residual=zero,
+        dual=like.new_zeros((*batch, n, 1)),
+        certificate=like.new_full((*batch, n, 1), torch.nan),
+        status=torch.zeros(batch, dtype=torch.int8, device=like.device),
+        unique=torch.ones(batch, dtype=torch.bool, device=like.device),
+        norm=norm,
+    )

@@ -24,37 +24,50 @@ def dual_norm(S: np.ndarray, norm: str) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """``lower <= |W^mm| <= upper`` (B,), with the smallest margin of W and its norm."""
-
-    lower: np.ndarray
-    upper: np.ndarray
-    margin: np.ndarray
-    norm: np.ndarray
-
-    @property
-    def gap(self) -> np.ndarray:
-        """``(upper - lower) / upper``; 1 when the upper bound is infinite, 0 when both are 0."""
-        safe = np.where(np.isfinite(self.upper) & (self.upper > 0), self.upper, 1.0)
-        gap = np.maximum(0.0, (safe - np.minimum(self.lower, safe)) / safe)
-        return np.where(self.upper == 0, 0.0, np.where(np.isfinite(self.upper), gap, 1.0))
-
-
-def bounds(rows: Constraints, W: np.ndarray, weights: np.ndarray, norm: str) -> Bounds:
-    r"""Certify a candidate W with row weights ``weights >= 0``.
+class Measure:
+    r"""A candidate W and row weights :math:`\lambda \ge 0` of B problems, measured.
 
     .. math:: \frac{1^T\lambda}{|A^T\lambda|_{dual}} \le |W^{mm}| \le \frac{|W|}{\min\ \mathrm{margin}(W)}
 
     Right: W over its smallest margin is feasible. Left: for feasible V,
     :math:`1^T\lambda \le \langle A^T\lambda, V\rangle \le |A^T\lambda|_{dual} |V|`.
+
+    Attributes: ``size (B,)`` the norm of W; ``margin (B,)`` its smallest margin; ``total (B,)`` the sum of the
+    weights; ``length (B,)`` the dual norm of ``combined (B, d, d)``, the weighted sum of the rows;
+    ``slack (B,)`` the weighted sum of ``margin - 1``.
     """
-    size = primal_norm(W, norm)
-    if not rows.u.shape[2]:
-        zero = np.zeros(len(rows))
-        return Bounds(zero, zero, np.full(len(rows), np.inf), size)
-    margin = rows.margins(W).min(axis=(1, 2))
-    upper = np.divide(size, margin, out=np.full(len(rows), np.inf), where=margin > 0)
-    total = weights.sum(axis=(1, 2))
-    length = dual_norm(rows.combine(weights), norm)
-    lower = np.divide(total, length, out=np.zeros(len(rows)), where=length > 0)
-    return Bounds(lower, upper, margin, size)
+
+    size: np.ndarray
+    margin: np.ndarray
+    total: np.ndarray
+    length: np.ndarray
+    combined: np.ndarray
+    slack: np.ndarray
+
+    @property
+    def lower(self) -> np.ndarray:
+        return np.divide(self.total, self.length, out=np.zeros_like(self.total), where=self.length > 0)
+
+    @property
+    def upper(self) -> np.ndarray:
+        return np.divide(self.size, self.margin, out=np.full_like(self.size, np.inf), where=self.margin > 0)
+
+    @property
+    def gap(self) -> np.ndarray:
+        """``(upper - lower) / upper``; 1 when the upper bound is infinite or anything is nan."""
+        upper = self.upper
+        gap = np.divide(upper - self.lower, upper, out=np.ones_like(upper), where=np.isfinite(upper) & (upper > 0))
+        return np.nan_to_num(np.maximum(gap, 0.0), nan=1.0)
+
+
+def measure(rows: Constraints, W: np.ndarray, weights: np.ndarray, norm: str) -> Measure:
+    """Measure a candidate; the problems must have constraints (T > 1)."""
+    margins, combined = rows.margins(W), rows.combine(weights)
+    return Measure(
+        size=primal_norm(W, norm),
+        margin=margins.min(axis=(1, 2)),
+        total=weights.sum(axis=(1, 2)),
+        length=dual_norm(combined, norm),
+        combined=combined,
+        slack=np.einsum("bns,bns->b", weights, margins - 1.0),
+    )

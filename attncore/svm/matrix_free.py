@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attncore.svm.first_order import accelerated
+
 FIRST_ORDER_STEPS = 15
 ROUNDS = 40
 TOLERANCE = (1e-2, 1e-3, 1e-5)
@@ -58,25 +60,10 @@ def matrix_free(u: np.ndarray, z: np.ndarray, b: np.ndarray) -> np.ndarray:
     full = Operator.of(u, z)
     half = full.astype(np.float32)
     with np.errstate(all="ignore"):
-        lam = _first_order(half, b.astype(np.float32), FIRST_ORDER_STEPS)
-        return _active_set(full, half, b, lam)
-
-
-def _first_order(operator: Operator, b: np.ndarray, steps: int) -> np.ndarray:
-    """FISTA on the dual, the step from a power iteration started at the all-ones vector (G is near positive)."""
-    v = np.ones_like(b)
-    for _ in range(6):
-        image = operator(v)
-        lipschitz = 1.05 * np.linalg.norm(image) / np.linalg.norm(v)
-        v = image / np.linalg.norm(image)
-    lam = ahead = np.zeros_like(b)
-    t = 1.0
-    for _ in range(steps):
-        new = np.maximum(0, ahead - (operator(ahead) - b) / lipschitz)
-        t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
-        ahead = new + np.float32((t - 1) / t_next) * (new - lam)
-        lam, t = new, t_next
-    return lam
+        guess = accelerated(
+            lambda lam: half(lam.reshape(b.shape)).reshape(1, -1), b.astype(np.float32).reshape(1, -1), FIRST_ORDER_STEPS
+        )
+        return _active_set(full, half, b, guess.reshape(b.shape))
 
 
 def _active_set(full: Operator, half: Operator, b: np.ndarray, lam: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -55,6 +56,7 @@ class Solution:
 
     Where a problem is infeasible ``W``, ``dual``, ``singular_values``, ``gap``, ``max_violation`` and
     ``kkt_residual`` are nan, ``value`` is inf, ``margin`` is 0, ``rank`` is -1 and ``unique`` is False.
+    `singular_values` and `rank` are computed from W when first asked for.
 
     Attributes
     ----------
@@ -76,11 +78,6 @@ class Solution:
         ``|W - S|_F / |W|_F``, for "nuc" the larger of ``|S|_op - 1`` and ``1 - <S, W> / |W|_*``
         (zero exactly when S is a subgradient of the nuclear norm at W).
         The dual variables are non-negative by construction.
-    rank : Tensor (...) int64
-        Numerical rank: singular values above ``max(1e-9, sqrt(2 gap))`` times the largest. For "fro",
-        ``|W - W^mm|_F <= sqrt(2 gap) |W|_F``: smaller singular values cannot be told from zero.
-    singular_values : Tensor (..., d)
-        Of W, in decreasing order.
     unique : Tensor (...) bool, or None
         Whether the minimiser is unique. "fro": always True (strictly convex). "nuc": None, not known.
     dual : Tensor (..., n, T)
@@ -100,13 +97,29 @@ class Solution:
     gap: torch.Tensor
     max_violation: torch.Tensor
     kkt_residual: torch.Tensor
-    rank: torch.Tensor
-    singular_values: torch.Tensor
     unique: torch.Tensor | None
     dual: torch.Tensor
     status: torch.Tensor
     certificate: torch.Tensor
     norm: str
+
+    @cached_property
+    def singular_values(self) -> torch.Tensor:
+        """Of W, in decreasing order: Tensor (..., d), nan where infeasible."""
+        found = (self.status != Status.INFEASIBLE)[..., None]
+        return torch.where(found, torch.linalg.svdvals(torch.where(found[..., None], self.W, 0.0)), torch.nan)
+
+    @cached_property
+    def rank(self) -> torch.Tensor:
+        """Numerical rank, Tensor (...) of int64: singular values above ``max(1e-9, sqrt(2 gap))`` of the largest.
+
+        For "fro" ``|W - W^mm|_F <= sqrt(2 gap) |W|_F``, so smaller ones cannot be told from zero. In float32
+        the cut is at least 1e-6. -1 where infeasible.
+        """
+        floor = 1e-9 if self.W.dtype == torch.float64 else 1e-6
+        cut = (2 * self.gap).sqrt().clamp(min=floor) * self.singular_values[..., 0]
+        count = (self.singular_values > cut[..., None]).sum(-1)
+        return torch.where(self.status == Status.INFEASIBLE, -1, count)
 
     @property
     def message(self) -> str:

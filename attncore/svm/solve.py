@@ -82,15 +82,16 @@ def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
 def solve_rows(rows: Constraints, norm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Solve a flat batch: ``W (B, d, d)``, dual weights (B, n, T-1), Farkas weights (nan where feasible)."""
     weights = frobenius.dual_weights(rows)
-    proof = np.full(weights.shape, np.nan)
-    for b in np.flatnonzero(np.isnan(weights).any(axis=(1, 2))):
-        found = farkas(rows, b)
-        weights[b] = 0.0
-        if found is not None:
-            proof[b] = found
+    proof = np.full_like(weights, np.nan)
+    if weights.size:
+        for b in np.flatnonzero(np.isnan(weights[:, 0, 0])):
+            found = farkas(rows, b)
+            weights[b] = 0.0
+            if found is not None:
+                proof[b] = found
     W = rows.combine(weights)
-    if norm == "nuc" and rows.u.shape[2]:
-        for b in np.flatnonzero(np.isnan(proof).any(axis=(1, 2))):
+    if norm == "nuc" and weights.size:
+        for b in np.flatnonzero(np.isnan(proof[:, 0, 0])):
             answer = solve_reference(rows, b, "nuc")
             if answer is not None:
                 W[b], weights[b] = answer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import html
-import math
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -81,7 +80,7 @@ class Record:
         return {MIME: asdict(self), "text/html": _html(self), "text/plain": str(self)}
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{k} = {number(v)}" for k, v in self.measured.items())
+        numbers = ", ".join(f"{k} = {v:.6g}" for k, v in self.measured.items())
         what = "claim" if self.role == "main" else "control of claim"
         return f"{what} {self.claim}: {SYMBOLS[self.verdict]} {self.verdict} ({numbers})"
 
@@ -148,14 +147,16 @@ def record(id, measured, *, seeds=None, interval=None, band=None, role="main", h
     return result
 
 
-def number(x: float) -> str:
-    """Write a measured number with four significant digits, without rounding it onto a threshold's side.
+def number(x: float, quantity: Quantity | None = None) -> str:
+    """Write a number with four significant digits, or as many as keep it on its side of every threshold.
 
-    A correlation such as 0.98996 would read 0.99 and seem to meet ``>= 0.99``: numbers that four digits would
-    round to a shorter one keep six.
+    A correlation of 0.98999 is below a threshold of 0.99, and must not be written as 0.99 beside it.
     """
-    text = f"{x:.4g}"
-    return text if math.isclose(float(text), x, rel_tol=1e-9) or len(text.strip("-0.")) >= 4 else f"{x:.6g}"
+    for digits in range(4, 17):
+        text = f"{x:.{digits}g}"
+        if quantity is None or quantity.verdict(float(text)) == quantity.verdict(x):
+            return text
+    return repr(x)
 
 
 def _find(id) -> Claim:
@@ -251,8 +252,9 @@ def _hypotheses(hypotheses, role: str) -> dict[str, bool]:
 def _html(result: Record) -> str:
     """The record as a small table, for JupyterLab and for exported notebooks. Everything is escaped."""
     claim, esc = registry()[result.claim], html.escape
+    judged = {q.name: q for q in claim.rule.quantities}
     rows = "".join(
-        f"<tr><th scope='row'>{esc(name)}</th><td>{number(value)}</td>"
+        f"<tr><th scope='row'>{esc(name)}</th><td>{number(value, judged.get(name))}</td>"
         f"<td>{' to '.join(map(number, result.intervals[name])) if name in result.intervals else ''}</td>"
         f"<td>{esc(result.rule[name][0]) if name in result.rule else 'not judged'}</td>"
         f"<td>{esc(result.rule[name][1] or '') if name in result.rule else ''}</td></tr>"

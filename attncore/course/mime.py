@@ -101,13 +101,12 @@ def interval_text(pair) -> str:
 
 def measured_table(claim: Claim, record: dict) -> nodes.table:
     """Return the table of all measured numbers, those of the rule first, with the regions that judge them."""
-    thresholds = claim.rule.thresholds
-    names = list(thresholds) + [name for name in record["measured"] if name not in thresholds]
+    judged = {q.name: q for q in claim.rule.quantities}
     rows = []
-    for name in names:
-        reproduced, partly = thresholds.get(name, ("not judged", None))
-        rows.append((name, number(record["measured"][name]), interval_text(record["intervals"].get(name)),
-                     reproduced, partly or "\N{EM DASH}"))
+    for name in [*judged, *(name for name in record["measured"] if name not in judged)]:
+        reproduced, partly = claim.rule.thresholds.get(name, ("not judged", None))
+        rows.append((name, number(record["measured"][name], judged.get(name)),
+                     interval_text(record["intervals"].get(name)), reproduced, partly or "\N{EM DASH}"))
     return text_table(HEADINGS, rows, "claim-numbers")
 
 

@@ -13,6 +13,7 @@ from attncore.course.ledger import number
 from attncore.course.mime import inline, interval_text, slug
 
 STATUSES = (*VERDICTS, NOT_CHECKABLE, PLANNED)
+COLUMN = {"2308.16898": "SVM", "2310.05249": "In context", "2603.01514": "Precon\N{SOFT HYPHEN}ditioning"}
 HEADINGS = ("Claim", "Verdict", "Measured")
 Link = Callable[[Found, str], nodes.Node]
 """Makes a reference to the box of a record, with the given text."""
@@ -43,16 +44,16 @@ def ledger_tables(entries: Sequence[Entry], paper: str | None, link: Link) -> li
 
 
 def summary_table(entries: Sequence[Entry]) -> nodes.table:
-    """Counts of verdicts by paper."""
-    statuses = list(counts(entries))
-    rows = []
-    for arxiv, (_, title) in PAPERS.items():
-        counted = counts(entry for entry in entries if entry.claim.paper == arxiv)
-        rows.append([title, *(str(counted.get(status, 0)) for status in statuses)])
+    """Counts by verdict and paper."""
+    by_paper = [counts(e for e in entries if e.claim.paper == arxiv) for arxiv in PAPERS]
     total = counts(entries)
-    rows.append(["All claims", *(str(total[status]) for status in statuses)])
-    heads = ["Paper", *(verdict_node(status) for status in statuses)]
-    return _table(heads, rows, ["ledger-summary"], [4] + [1] * len(statuses), stub=True)
+    rows = [
+        [verdict_node(status), *(str(counted.get(status, 0)) for counted in by_paper), str(total[status])]
+        for status in total
+    ]
+    rows.append(["all", *(str(sum(counted.values())) for counted in by_paper), str(len(entries))])
+    heads = ("Verdict", *(COLUMN[arxiv] for arxiv in PAPERS), "All")
+    return _table(heads, rows, ["ledger-summary"], [2, 1, 1, 1, 1], stub=True)
 
 
 def summary_sentence(entries: Sequence[Entry]) -> str:
@@ -128,8 +129,9 @@ def _measured_cell(entry: Entry, link: Link) -> list[nodes.Node]:
     cell: list[nodes.Node] = []
     if entry.main:
         record = entry.main.record
+        judged = {q.name: q for q in entry.claim.rule.quantities}
         for name, value in record["measured"].items():
-            text = f" = {number(value)}"
+            text = f" = {number(value, judged.get(name))}"
             if pair := record["intervals"].get(name):
                 text += f" [{interval_text(pair)}]"
             cell.append(nodes.paragraph("", "", nodes.literal(text=name), nodes.Text(text)))

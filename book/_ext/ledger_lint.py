@@ -61,9 +61,13 @@ def _cell_faults(cell, tree, modules, functions, values) -> Iterator[tuple[ast.A
 
 def _call_faults(call: ast.Call, values) -> Iterator[tuple[ast.AST, str]]:
     arguments = dict(zip(("id", "measured"), call.args, strict=False))
-    arguments |= {keyword.arg: keyword.value for keyword in call.keywords}
-    if None in arguments or any(isinstance(arg, ast.Starred) for arg in call.args):
-        yield call, "ledger.record must be called with its arguments written out, without * or **"
+    for keyword in call.keywords:
+        spread = [("", None)] if keyword.arg is None else [(keyword.arg, keyword.value)]
+        if isinstance(keyword.value, ast.Name | ast.Dict | ast.Call) and keyword.arg is None:
+            spread = [(key.strip("'"), value) for key, value in _items(keyword.value, values)] or spread
+        arguments |= spread
+    if "" in arguments or any(isinstance(arg, ast.Starred) for arg in call.args):
+        yield call, "the arguments of ledger.record must stand in the page: no * and no ** of something computed"
         return
     name = arguments.get("id")
     if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):

@@ -83,7 +83,7 @@ class TokenSelection:
         return TokenSelection(*(a.to(device=device, dtype=dtype) for a in (self.X, self.z, self.y, self.v)))
 
 
-def _shape(batch) -> tuple[int, ...]:
+def batch_shape(batch) -> tuple[int, ...]:
     """A batch shape from an int or a tuple of ints."""
     if isinstance(batch, (tuple, list, torch.Size)):
         return tuple(positive_int(size, "batch") for size in batch)
@@ -128,7 +128,7 @@ def token_selection(n: int, T: int, d: int, seed: int = 0, batch=(), self_attent
         If a size is not a positive integer, or `seed` is negative.
     """
     n, T, d = (positive_int(value, name) for value, name in ((n, "n"), (T, "T"), (d, "d")))
-    batch, start = _shape(batch), positive_int(start, "start", minimum=0)
+    batch, start = batch_shape(batch), positive_int(start, "start", minimum=0)
     if not isinstance(self_attention, bool):
         raise TypeError(f"self_attention must be True or False, got {short(self_attention)}")
     count = math.prod(batch)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import torch
 
-from attncore.preconditioning.population import balance_gradient, imbalance, natural, sharpness
+from attncore.preconditioning.population import balance_gradient, imbalance, inverse, natural, sharpness
 from attncore.preconditioning.whitened import square_roots
 from attncore.validation import one_of, positive_int, real, short
 
@@ -104,7 +104,7 @@ class Geometry:
 
     def __init__(self, Sigma: torch.Tensor, top: torch.Tensor):
         self.Sigma, self.top = Sigma, top
-        self.factor, (self.root, _) = torch.linalg.cholesky(Sigma), square_roots(Sigma)
+        self.inverse, (self.root, _) = inverse(Sigma), square_roots(Sigma)
         largest = torch.linalg.eigvalsh(Sigma)[..., -1]
         # Curvature in (A, B) is at most that in (U, Z) times |Sigma| for A and |Sigma|^2 for B.
         self.plain = torch.maximum(largest, largest.square())
@@ -162,15 +162,16 @@ def run(plan: Plan, A, B, geometry: Geometry, gradient: Callable, loss: Callable
     wanted, kept = set(plan.record), (A, B)
     for step in range(plan.steps + 1):
         seen, gA, gB = gradient(A, B)
-        rA, rB = balance_gradient(A, B, geometry.Sigma)
-        gA, gB = gA + plan.lam * rA, gB + plan.lam * rB
+        if plan.lam:
+            rA, rB = balance_gradient(A, B, geometry.Sigma)
+            gA, gB = gA + plan.lam * rA, gB + plan.lam * rB
         start = seen if start is None else start
         finite = torch.isfinite(seen) & torch.isfinite(gA.sum((-1, -2)) + gB.sum((-1, -2)))
         lost = (status == Status.FINISHED) & ~(finite & (seen <= 1e8 * (start + geometry.top.square())))
         if bool(lost.any()):
             status[lost] = Status.DIVERGED
             A, B = (torch.where(lost[:, None, None], old, new) for old, new in zip(kept, (A, B), strict=True))
-        nA, nB = natural(gA, gB, geometry.factor) if plan.method == "preconditioned" or plan.tol else (gA, gB)
+        nA, nB = natural(gA, gB, geometry.inverse) if plan.method == "preconditioned" or plan.tol else (gA, gB)
         if plan.tol:
             small = geometry.slope(gA, gB, nA, nB) <= plan.tol * geometry.top**1.5
             status[small & (status == Status.FINISHED)] = Status.CONVERGED

@@ -125,7 +125,7 @@ def _outputs(t: dict, chunk, route) -> torch.Tensor:
     queries, context = t["X"], t["context"]
     chunk = _chunk(chunk, queries.shape[1], context.shape[1], queries.device)
     if _route(route, queries.device) == "closed":
-        mixed = kernel.attended(t["B"], queries, context, chunk)
+        mixed = kernel.attended(kernel.Keys(context, chunk), t["B"], queries, chunk)
     else:
         mixed = torch.cat([_fused(t["B"], part, context) for part in queries.split(chunk, 1)], 1)
     return mixed @ t["A"].mT
@@ -186,21 +186,35 @@ def empirical_gradient(A, B, X, Y, chunk: int | None = None, context=None, route
         As in :func:`attention_output`.
     """
     t = _arguments(dict(X=X, A=A, B=B, Y=Y, context=context))
-    _, gA, gB = loss_and_gradient(t["A"], t["B"], t["X"], t["Y"], t["context"], chunk, route)
+    sample = Sample(t["context"], t["X"].shape[1], chunk, route)
+    _, gA, gB = sample.loss_and_gradient(t["A"], t["B"], t["X"], t["Y"])
     return gA.reshape(*t["batch"], *gA.shape[1:]), gB.reshape(*t["batch"], *gB.shape[1:])
 
 
-def loss_and_gradient(A, B, queries, Y, context, chunk=None, route=None):
-    """Loss and both gradients for checked tensors with one batch axis, a group of problems at a time."""
-    chunk = _chunk(chunk, queries.shape[1], context.shape[1], queries.device)
-    single = kernel.loss_and_gradient if _route(route, queries.device) == "closed" else _by_autograd
-    group = max(1, GROUP // (context.shape[1] * chunk))
-    groups = zip(*(t.split(group) for t in (A, B, queries, Y, context)), strict=True)
-    parts = [single(*operands, chunk) for operands in groups]
-    return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
+class Sample:
+    """A context (g, n, d) prepared once for many gradients at `queries` queries each, by either route.
+
+    Problems are taken in groups, so that a large batch of samples needs no more memory than a large sample.
+    """
+
+    def __init__(self, context: torch.Tensor, queries: int, chunk: int | None = None, route: str | None = None):
+        self.chunk = _chunk(chunk, queries, context.shape[1], context.device)
+        self.size = max(1, GROUP // (context.shape[1] * self.chunk))
+        self.closed = _route(route, context.device) == "closed"
+        parts = context.split(self.size)
+        self.groups = [kernel.Keys(part, self.chunk) for part in parts] if self.closed else parts
+
+    def loss_and_gradient(self, A, B, queries, Y):
+        """Loss (g,) and gradients (g, p, d), (g, d, d) for checked tensors with one batch axis."""
+        single = kernel.loss_and_gradient if self.closed else _by_autograd
+        if len(self.groups) == 1:
+            return single(self.groups[0], A, B, queries, Y, self.chunk)
+        groups = zip(self.groups, *(t.split(self.size) for t in (A, B, queries, Y)), strict=True)
+        parts = [single(*operands, self.chunk) for operands in groups]
+        return tuple(torch.cat(pieces) for pieces in zip(*parts, strict=True))
 
 
-def _by_autograd(A, B, queries, Y, context, chunk):
+def _by_autograd(context, A, B, queries, Y, chunk):
     """The second route: fused attention block by block, differentiated by torch."""
     A, B = A.detach().requires_grad_(), B.detach().requires_grad_()
     loss, gA, gB = 0.0, 0.0, 0.0

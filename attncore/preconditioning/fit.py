@@ -8,7 +8,7 @@ import torch
 
 from attncore.data import problem_generators
 from attncore.preconditioning.descent import Geometry, History, Plan, Status, history, run
-from attncore.preconditioning.empirical import attention_output, empirical_loss, loss_and_gradient
+from attncore.preconditioning.empirical import Sample, attention_output, empirical_loss
 from attncore.preconditioning.estimate import Estimate, estimate
 from attncore.preconditioning.population import excess, loss_gradient
 from attncore.preconditioning.spectral import singular_values, spectral_init
@@ -104,8 +104,9 @@ class Descent:
 
 def fit(X, Y, method: str = "preconditioned", init="spectral", steps: int = 200, lam: float = 0.5,
         lr: float | None = None, *, c: float = 0.5, minibatch: int | None = None, momentum: float = 0.0,
-        tau: float | None = None, ridge: float = 0.0, intercept: bool = False, rank: int | None = None, init_scale: float = 1.0, seed: int = 0,
-        record=None, tol: float = 1e-10, callback=None, chunk: int | None = None, route: str | None = None) -> Fit:
+        tau: float | None = None, ridge: float = 0.0, intercept: bool = False, rank: int | None = None,
+        init_scale: float = 1.0, seed: int = 0, record=None, tol: float = 1e-10, callback=None,
+        chunk: int | None = None, route: str | None = None) -> Fit:
     """Fit one softmax attention layer to a sample of tokens and targets.
 
     The objective is ``L_n(A, B) + lam * balance`` on targets divided by `tau`, with the covariance estimated from
@@ -190,10 +191,11 @@ def fit(X, Y, method: str = "preconditioned", init="spectral", steps: int = 200,
     X, Y = X - moments.x_mean, (Y - moments.y_mean) / moments.tau[:, None, None]
     A, B = _start(init, moments, batch, rank, real(init_scale, "init_scale", above=0), seed)
     draw = None if minibatch is None else _minibatches(X, Y, minibatch, seed)
+    sample = Sample(X, X.shape[1] if minibatch is None else minibatch, chunk, route)
 
     def gradient(A, B):
         queries, targets = (X, Y) if draw is None else draw()
-        return loss_and_gradient(A, B, queries, targets, X, chunk, route)
+        return sample.loss_and_gradient(A, B, queries, targets)
 
     def loss(A, B):
         return empirical_loss(A, B, X, Y, chunk=chunk, route=route)

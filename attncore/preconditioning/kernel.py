@@ -38,7 +38,7 @@ class Keys:
         n, d = context.shape[-2:]
         # numpy's in-place exponential and thin products are faster on a CPU than torch's; a device needs torch.
         self.lib = np if context.device.type == "cpu" else torch
-        self.like = context
+        self.like, self.kept = context, None
         self.longest = torch.linalg.vector_norm(context, dim=-1).amax(-1)
         width = keys_in_tile(rows, d, context.device)
         ones = torch.cat([context, torch.ones_like(context[..., :1])], -1).mT
@@ -57,9 +57,11 @@ class Keys:
         return torch.from_numpy(np.ascontiguousarray(array)) if self.lib is np else array
 
     def workspace(self, batch: int, rows: int):
-        """One uninitialised array (g, keys, rows) for each tile."""
-        shapes = [(batch, plain.shape[-2], rows) for plain, _ in self.tiles]
-        return [self.native(self.like.new_empty(shape)) for shape in shapes]
+        """One array (g, keys, rows) for each tile, and one more for scratch; kept for the next block that fits."""
+        if self.kept is None or self.kept[0].shape[::2] != (batch, rows):
+            widths = [plain.shape[-2] for plain, _ in self.tiles]
+            self.kept = [self.native(self.like.new_empty(batch, width, rows)) for width in (*widths, max(widths))]
+        return self.kept[:-1], self.kept[-1]
 
 
 def exponentials(keys: Keys, W, QT, safe: bool):
@@ -84,9 +86,9 @@ def exponentials(keys: Keys, W, QT, safe: bool):
     return total
 
 
-def second_moments(keys: Keys, W, scratch, gT):
+def second_moments(keys: Keys, W, gT):
     """``sum_j W_ij (g_i . x_j) x_j`` for the queries of a block, (g, d, rows)."""
-    lib, total = keys.lib, 0.0
+    lib, total, scratch = keys.lib, 0.0, keys.kept[-1]
     for w, (plain, with_ones) in zip(W, keys.tiles, strict=True):
         slope = scratch[:, : w.shape[1]]
         lib.matmul(plain, gT, out=slope)
@@ -105,35 +107,30 @@ def blocks(keys: Keys, B, queries, chunk: int):
     """Yield ``(slice of queries, tiles of W, their sums, attended tokens cT)``, block after block."""
     batch, m, d = queries.shape
     Q = queries @ B
-    safe, QT, W = is_safe(keys, Q), keys.native(Q.mT), None
+    safe, QT = is_safe(keys, Q), keys.native(Q.mT)
     for start in range(0, m, chunk):
         cut = slice(start, min(start + chunk, m))
-        if W is None or W[0].shape[-1] != cut.stop - cut.start:
-            W = keys.workspace(batch, cut.stop - cut.start)
+        W, _ = keys.workspace(batch, cut.stop - cut.start)
         total = exponentials(keys, W, QT[..., cut], safe)
         yield cut, W, total[:, d:], total[:, :d] / total[:, d:]
 
 
 @QUIET
-def attended(B, queries, context, chunk: int) -> torch.Tensor:
+def attended(keys: Keys, B, queries, chunk: int) -> torch.Tensor:
     """Attended tokens ``c_i = sum_j softmax_j(q_i^T B x_j) x_j`` (g, m, d)."""
-    keys = Keys(context, chunk)
     return torch.cat([keys.tensor(cT) for _, _, _, cT in blocks(keys, B, queries, chunk)], -1).mT
 
 
 @QUIET
-def loss_and_gradient(A, B, queries, Y, context, chunk: int):
+def loss_and_gradient(keys: Keys, A, B, queries, Y, chunk: int):
     """Loss (g,) and gradients (g, p, d), (g, d, d) for A (g, p, d), B (g, d, d), queries (g, m, d), Y (g, m, p)."""
-    keys, m = Keys(context, chunk), queries.shape[-2]
-    lib, value = keys.lib, keys.native(A)
+    m, lib, value = queries.shape[-2], keys.lib, keys.native(A)
     YT, rawT = keys.native(Y.mT), keys.native(queries.mT)
-    loss, gA, gB, scratch = 0.0, 0.0, 0.0, None
+    loss, gA, gB = 0.0, 0.0, 0.0
     for cut, W, sums, cT in blocks(keys, B, queries, chunk):
-        if scratch is None or scratch.shape != W[0].shape:
-            scratch = keys.lib.empty_like(W[0])
         error = lib.matmul(value, cT) - YT[..., cut]
         gT = lib.matmul(value.swapaxes(-1, -2), error)
-        jacobian = second_moments(keys, W, scratch, gT / sums) - (gT * cT).sum(1)[:, None] * cT
+        jacobian = second_moments(keys, W, gT / sums) - (gT * cT).sum(1)[:, None] * cT
         loss = loss + (error * error).sum(-1).sum(-1)
         gA = gA + lib.matmul(error, cT.swapaxes(-1, -2))
         gB = gB + lib.matmul(rawT[..., cut], jacobian.swapaxes(-1, -2))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attncore.preconditioning.population import balance_gradient, loss_gradient, natural
+from attncore.preconditioning.population import balance_gradient, inverse, loss_gradient, natural
 from attncore.preconditioning.whitened import operands, square_roots
 from attncore.validation import as_tensor, positive_int, real, short
 
@@ -255,7 +255,7 @@ def one_point_ratio(A, B, Sigma, M, lam, near) -> tuple[torch.Tensor, torch.Tens
     gA, gB = gA + lam * rA, gB + lam * rB
     dA, dB = A - nearA, B - nearB
     size = (dA @ Sigma * dA).sum((-1, -2)) + (Sigma @ dB @ Sigma * dB).sum((-1, -2))
-    nA, nB = natural(gA, gB, torch.linalg.cholesky(Sigma))
+    nA, nB = natural(gA, gB, inverse(Sigma))
     inner = (gA * dA).sum((-1, -2)) + (gB * dB).sum((-1, -2))
     slope = (gA * nA).sum((-1, -2)) + (gB * nB).sum((-1, -2))
     return inner / size, (slope / size).sqrt()

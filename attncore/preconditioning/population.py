@@ -141,14 +141,17 @@ def precondition(gA, gB, Sigma) -> tuple[torch.Tensor, torch.Tensor]:
         If an argument is not numeric, shapes do not fit, or `Sigma` is not positive definite.
     """
     gA, gB, Sigma = operands(gA, gB, Sigma)
-    return natural(gA, gB, torch.linalg.cholesky(Sigma))
+    return natural(gA, gB, inverse(Sigma))
 
 
-def natural(gA, gB, factor) -> tuple[torch.Tensor, torch.Tensor]:
-    """:func:`precondition` with the Cholesky factor of ``Sigma`` at hand."""
-    solve = torch.cholesky_solve
-    left = solve(gB, factor)
-    return solve(gA.mT, factor).mT, solve(left.mT, factor).mT
+def inverse(Sigma) -> torch.Tensor:
+    """``Sigma^{-1}`` of positive definite matrices already checked."""
+    return torch.cholesky_inverse(torch.linalg.cholesky(Sigma))
+
+
+def natural(gA, gB, inverted) -> tuple[torch.Tensor, torch.Tensor]:
+    """:func:`precondition` with ``Sigma^{-1}`` at hand."""
+    return gA @ inverted, inverted @ gB @ inverted
 
 
 def metric_norm(A, B, Sigma) -> torch.Tensor:
@@ -166,7 +169,6 @@ def sharpness(A, B, root, top) -> torch.Tensor:
 
     `root` is ``Sigma^{1/2}`` and `top` the largest singular value of the target; tensors already checked.
     """
-    largest = torch.maximum(
-        torch.linalg.matrix_norm(A @ root, ord=2), torch.linalg.matrix_norm(root @ B @ root, ord=2)
-    )
-    return torch.maximum(largest.square(), top)
+    U, Z = A @ root, root @ B @ root
+    squares = torch.linalg.eigvalsh(torch.stack([U.mT @ U, Z.mT @ Z]))[..., -1]
+    return torch.maximum(squares.amax(0), top)

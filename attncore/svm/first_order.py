@@ -16,8 +16,9 @@ def accelerated(operator, b: np.ndarray, steps: int) -> np.ndarray:
     for _ in range(4):
         image = operator(v)
         length = np.sqrt(np.einsum("bm,bm->b", image, image))[:, None]
-        inverse = np.sqrt(np.einsum("bm,bm->b", v, v))[:, None] / (1.05 * length)
-        v = image / length
+        with np.errstate(all="ignore"):
+            inverse = np.sqrt(np.einsum("bm,bm->b", v, v))[:, None] / (1.05 * length)
+            v = image / length
     lam = ahead = np.zeros_like(b)
     t = 1.0
     for _ in range(steps):

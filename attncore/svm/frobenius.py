@@ -105,16 +105,36 @@ def _primal(rows: Constraints) -> np.ndarray:
     def run(block):
         for k in block:
             A, size = unit_rows(rows, k)
-            m, p = A.shape
-            sense, least = np.zeros(m, dtype=np.int32), size.min()
-            _, _, flag, info = daqp.solve(
-                np.eye(p), np.zeros(p), A, np.full(m, NO_BOUND), least / size, sense, primal_tol=1e-11
-            )
-            if flag > 0:
-                found[k] = np.maximum(0.0, -info["lam"]) / (size * least)
+            least = size.min()
+            lam = _least_norm(A, least / size)
+            if lam is not None:
+                found[k] = _lift(A, least / size, lam) / (size * least)
 
     _share(run, B)
     return found.reshape(B, n, S)
+
+
+def _least_norm(A: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
+    """Multipliers of ``min |w|^2 / 2, A w >= bound``, or None when DAQP finds it infeasible."""
+    m, p = A.shape
+    sense = np.zeros(m, dtype=np.int32)
+    _, _, flag, info = daqp.solve(
+        np.eye(p), np.zeros(p), A, np.full(m, NO_BOUND), bound, sense, primal_tol=1e-13
+    )
+    return np.maximum(0.0, -info["lam"]) if flag > 0 else None
+
+
+def _lift(A: np.ndarray, bound: np.ndarray, lam: np.ndarray) -> np.ndarray:
+    """Repair rows whose bound is so far below the largest that rounding decides whether they hold.
+
+    Adding ``eps`` times the multipliers for equal bounds raises every margin by at least ``eps``.
+    """
+    w = lam @ A
+    excess, rounding = A @ w - bound, 1e-14 * np.linalg.norm(w)
+    if not ((excess < rounding) & (1e-12 * bound < rounding)).any():
+        return lam
+    strict = _least_norm(A, np.ones_like(bound))
+    return lam if strict is None else lam + (rounding - 2 * min(0.0, excess.min())) * strict
 
 
 def _share(run, count: int) -> None:

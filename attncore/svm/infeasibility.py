@@ -44,19 +44,34 @@ def farkas(rows: Constraints, b: int) -> np.ndarray | None:
     :math:`\lambda \ge 0` for rows of unit norm. Its minimum is :math:`\delta^2/(1+\delta^2)` with
     :math:`\delta` the distance from 0 to the convex hull of the rows: zero exactly when infeasible.
     """
-    shape = rows.u.shape[1:3]
-    size = rows.row_norms()[b]
-    if not size.size:
-        return None
+    shape, size = rows.u.shape[1:3], rows.row_norms()[b]
     if not size.min() > 0:
         weights = np.zeros(size.size)
         weights[size.argmin()] = 1.0
         return weights.reshape(shape)
     A, length = unit_rows(rows, b)
-    target = np.zeros(A.shape[1] + 1)
-    target[-1] = 1.0
-    weights, _ = nnls(np.vstack([A.T, np.ones(len(A))]), target, maxiter=30 * len(A))
-    if not weights.sum() > 0 or np.linalg.norm(A.T @ weights) > RESIDUAL * weights.sum():
+    weights = _least_squares(A, np.ones(len(A)))
+    if weights is None or np.linalg.norm(A.T @ weights) > RESIDUAL * weights.sum():
         return None
     weights /= length
     return (weights / weights.sum()).reshape(shape)
+
+
+def nearest_point(rows: Constraints, b: int) -> np.ndarray | None:
+    """Dual row weights (n, T-1), up to scale, by non-negative least squares: slow, for the worst conditioned.
+
+    The same problem as in `farkas` with the true bounds: ``A^T weights`` is then along the minimiser.
+    """
+    A, length = unit_rows(rows, b)
+    weights = _least_squares(A, length.min() / length)
+    return None if weights is None else (weights / length).reshape(rows.u.shape[1:3])
+
+
+def _least_squares(A: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
+    target = np.zeros(A.shape[1] + 1)
+    target[-1] = 1.0
+    try:
+        weights, _ = nnls(np.vstack([A.T, bound]), target, maxiter=30 * len(A))
+    except RuntimeError:
+        return None
+    return weights if weights.sum() > 0 else None

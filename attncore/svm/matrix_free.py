@@ -40,7 +40,8 @@ class Operator:
         return cls(u, z, z @ z.T if n <= 2 * d else None)
 
     def astype(self, dtype) -> Operator:
-        return Operator(self.u.astype(dtype), self.z.astype(dtype), None if self.gram is None else self.gram.astype(dtype))
+        gram = None if self.gram is None else self.gram.astype(dtype)
+        return Operator(self.u.astype(dtype), self.z.astype(dtype), gram)
 
     def on(self, u: np.ndarray) -> Operator:
         """The same queries with other differences."""
@@ -60,9 +61,8 @@ def matrix_free(u: np.ndarray, z: np.ndarray, b: np.ndarray) -> np.ndarray:
     full = Operator.of(u, z)
     half = full.astype(np.float32)
     with np.errstate(all="ignore"):
-        guess = accelerated(
-            lambda lam: half(lam.reshape(b.shape)).reshape(1, -1), b.astype(np.float32).reshape(1, -1), FIRST_ORDER_STEPS
-        )
+        flat = b.astype(np.float32).reshape(1, -1)
+        guess = accelerated(lambda lam: half(lam.reshape(b.shape)).reshape(1, -1), flat, FIRST_ORDER_STEPS)
         return _active_set(full, half, b, guess.reshape(b.shape))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from attncore.svm import frobenius
 from attncore.svm.assess import package
 from attncore.svm.constraints import Constraints, assemble, check
-from attncore.svm.infeasibility import farkas
+from attncore.svm.infeasibility import farkas, nearest_point
 from attncore.svm.reference import solve_reference
 from attncore.svm.solution import InfeasibleError, Solution, Status
 from attncore.validation import one_of, real
@@ -85,10 +85,11 @@ def solve_rows(rows: Constraints, norm: str) -> tuple[np.ndarray, np.ndarray, np
     proof = np.full_like(weights, np.nan)
     if weights.size:
         for b in np.flatnonzero(np.isnan(weights[:, 0, 0])):
-            found = farkas(rows, b)
-            weights[b] = 0.0
+            found, weights[b] = farkas(rows, b), 0.0
             if found is not None:
                 proof[b] = found
+            elif (near := nearest_point(rows, b)) is not None:
+                weights[b] = near
     W = rows.combine(weights)
     if norm == "nuc" and weights.size:
         for b in np.flatnonzero(np.isnan(proof[:, 0, 0])):

@@ -32,14 +32,14 @@ class ClosureError(ValueError):
     """Code whose files cannot be told from its text."""
 
 
-def reached_files(root: Path, folder: Path, trees: Iterable[tuple[ast.AST, str]]) -> set[Path]:
+def reached_files(root: Path, folder: Path, trees: Iterable[tuple[ast.Module, str]]) -> set[Path]:
     """Files of the repository that running ``trees`` in ``folder`` reads.
 
     Parameters
     ----------
     root, folder : Path
         The repository, and the folder the code runs in; modules are looked for in ``folder`` first.
-    trees : iterable of (ast.AST, str)
+    trees : iterable of (ast.Module, str)
         Parsed code, and how to call it in a message.
 
     Returns
@@ -50,8 +50,10 @@ def reached_files(root: Path, folder: Path, trees: Iterable[tuple[ast.AST, str]]
     files: dict[str, Path] = {}
     data: set[Path] = set()
     todo: list[str] = []
+    trees = list(trees)
+    together = ast.Module([node for tree, _ in trees for node in tree.body], [])  # cells share their names
     for tree, where in trees:
-        names, literals = _reads(tree, "", where)
+        names, literals = _reads(tree, "", where, _loader_names(together, ""))
         todo += names
         data |= {root / DATA / name for name in literals}
     while todo:
@@ -93,13 +95,16 @@ def _module_file(folders: Iterable[Path], name: str) -> Path | None:
 
 @cache
 def _module_reads(path: Path, package: str, _mtime: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return _reads(ast.parse(path.read_bytes(), str(path)), package, path.name)
+    tree = ast.parse(path.read_bytes(), str(path))
+    return _reads(tree, package, path.name, _loader_names(tree, package))
 
 
-def _reads(tree: ast.AST, package: str, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the modules a syntax tree imports, and of the data files it loads."""
+def _reads(
+    tree: ast.AST, package: str, where: str, loader: tuple[set[str], set[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the modules a syntax tree imports, and of the data files it loads by the names of ``loader``."""
     modules = list(_imports(tree, package, where))
-    loader_modules, loader_functions = _loader_names(tree, package)
+    loader_modules, loader_functions = loader
     literals = []
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         target = ast.unparse(call.func)

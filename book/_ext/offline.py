@@ -1,7 +1,6 @@
 """Keep the site free of anything a browser would fetch from elsewhere by itself.
 
-The checks need no Sphinx; the extension takes the Thebe launcher, which names a remote script, out of each
-page.
+The checks need no Sphinx; the extension takes out the Thebe launcher, which names a remote script.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from urllib.parse import urlsplit
 
 REMOTE = r"""(?:https?:)?//[^\s"'<>)]+"""
 LOADING_TAG = re.compile(
@@ -31,7 +29,6 @@ CALL = re.compile(
 )
 WIDGET_MODULES = {"@jupyter-widgets/base", "@jupyter-widgets/controls", "@jupyter-widgets/output"}
 OUR_SCRIPTS = ("css", "js")  # folders of _static whose scripts are ours; the theme's are not called at load
-THEBE = re.compile(r"THEBE_JS_URL|thebe", re.I)
 
 
 def remote_assets(html: str) -> list[str]:
@@ -89,20 +86,14 @@ def check_site(html: Path) -> list[str]:
     return lines
 
 
-def hosts(lines: list[str]) -> set[str]:
-    """Hosts named in messages of ``check_site``."""
-    return {urlsplit(line.rpartition(" ")[2], scheme="https").netloc for line in lines}
-
-
-def drop_thebe(app, pagename: str, templatename: str, context: dict, doctree) -> None:
-    for key in ("script_files", "css_files"):
-        context[key] = [file for file in context.get(key, []) if not THEBE.search(_text_of(file))]
-
-
-def _text_of(file) -> str:
-    return f"{getattr(file, 'filename', file)} {getattr(file, 'attributes', {}).get('body', '')}"
+def unplug_thebe(app, config) -> None:
+    """Take out the Thebe launcher, which puts a remote address and a configuration into each page."""
+    for listeners in app.events.listeners.values():
+        for listener in list(listeners):
+            if listener.handler.__module__.partition(".")[0] == "sphinx_thebe":
+                app.disconnect(listener.id)
 
 
 def setup(app) -> dict:
-    app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("config-inited", unplug_thebe)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

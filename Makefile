@@ -49,7 +49,7 @@ $(VENV)/.locked: $(VENV)/.torch requirements.txt
 
 $(VENV)/.ready: $(VENV)/.locked pyproject.toml
 	@echo "== attncore, editable"
-	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@PYTHONWARNINGS=ignore $(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@$(PIP) check
 	@touch $@
 

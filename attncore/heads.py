@@ -21,16 +21,19 @@ class Head:
         ``(a, v) -> h(a)``: attended vectors `a` (..., n, d) and head weights `v` (..., 1, d) to (..., n).
     gradient : callable
         ``(a, v) -> dh/da``, shape (..., n, d) or broadcasting to it.
+    linear : bool
+        Whether ``h(a) = a . gradient`` with a gradient that does not depend on `a`; training then asks once.
     """
 
     name: str
     value: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     gradient: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    linear: bool = False
 
 
 def linear_head() -> Head:
     """The head of the theorems, ``h(a) = v^T a``."""
-    return Head("linear", lambda a, v: (a * v).sum(-1), lambda a, v: v.expand_as(a))
+    return Head("linear", lambda a, v: (a * v).sum(-1), lambda a, v: v.expand_as(a), linear=True)
 
 
 def relu_head(hidden=None) -> Head:
@@ -38,14 +41,14 @@ def relu_head(hidden=None) -> Head:
 
     Parameters
     ----------
-    hidden : (..., k, d), optional
-        The matrix ``V``; the identity when left out. `v` has k entries then.
+    hidden : (..., d, d), optional
+        The matrix ``V``; the identity when left out.
     """
     if hidden is None:
         return Head("relu", lambda a, v: (a.clamp(min=0) * v).sum(-1), lambda a, v: (a > 0) * v)
     V = as_tensor(hidden, "hidden")
-    if V.ndim < 2:
-        raise ValueError(f"hidden must have shape (..., k, d), got {short(V)}")
+    if V.ndim < 2 or V.shape[-1] != V.shape[-2]:
+        raise ValueError(f"hidden must have shape (..., d, d), got {short(V)}")
     return Head("relu", lambda a, v: ((a @ V.mT).clamp(min=0) * v).sum(-1),
                 lambda a, v: ((a @ V.mT > 0) * v) @ V)
 

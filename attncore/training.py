@@ -1,24 +1,29 @@
 """Gradient descent on the attention weights, for whole ensembles at once.
 
 One loop serves ``W`` and ``(K, Q)``, plain and normalised steps, a ridge, any decreasing loss and any head
-given by value and gradient. Gradients are closed forms (:mod:`attncore.gradients`); nothing is taped.
+given by value and gradient. Gradients are closed forms (:mod:`attncore.gradients`) and nothing is taped, so
+memory does not grow with the number of steps, only with the number of recorded states.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from attncore.data import TokenSelection, problem_generators
-from attncore.gradients import FORMS, attended_margin
+from attncore.arrays import choose_arrays
+from attncore.data import TokenSelection
+from attncore.gradients import FORMS, Objective, flattened
 from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
-from attncore.validation import as_tensor, one_of, positive_int, real, short
+from attncore.threads import single_thread
+from attncore.validation import one_of, positive_int, real, short
+from attncore.weights import FactoredWeights, FullWeights, start_weights
 
-WEIGHT_STREAM = 1  # so that weights and data drawn from one seed are independent
+PARAMETRIZATIONS = {"W": FullWeights, "KQ": FactoredWeights}
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,16 @@ class Trajectory:
     loss : (R, ...)
         Mean loss over the n sequences, without the ridge.
     W : (R, ..., d, d)
-        Key-query matrix; ``K Q^T`` when ``K`` and ``Q`` are trained.
+        Key-query matrix; ``K Q^T`` when `K` and `Q` are trained.
     K, Q : (R, ..., d, m) or None
+        The factors, None for parametrization "W".
     attention : (..., n, T)
         Attention maps of the last recorded state.
     saturated : (...) int64
-        First state in which every sequence of the problem holds all but at most one machine epsilon of its
-        attention on one token (``1 - max_t s_it <= eps`` of the dtype), -1 if there was none. From
-        about there on the naive gradient ``s (p - f)`` carries no information.
+        First state in which every sequence of the problem holds all its attention on one token but for
+        one machine epsilon: ``sum_t exp(L_it - max_t L_it) <= 1 + eps`` in the arithmetic of the dtype.
+        -1 if no state up to the last recorded one was. From about there on the naive gradient
+        ``s (p - f)`` is rounding noise; the exact one is not affected.
     stopped : int or None
         State at which the callback asked to stop, None if all steps were taken.
     """
@@ -66,7 +73,7 @@ class Progress:
     loss : (...)
         Mean loss of each problem in this state.
     weights : tuple of tensors
-        ``(W,)`` or ``(K, Q)``: copies of this state.
+        ``(W,)`` or ``(K, Q)`` in this state; as `init` they continue the run.
     """
 
     step: int
@@ -76,60 +83,45 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class _Rule:
-    """How a step follows from a gradient."""
+class StepRule:
+    """How a step follows from a gradient; the arguments of :func:`train` of the same names."""
 
     lr: float
     normalized: bool
-    each: bool
+    normalization: str
     norm_eps: float
     ridge: float
 
+    def step(self, arrays, matrices, gradients, log_scale) -> None:
+        """Move `matrices` in place along minus the gradient ``exp(log_scale) * gradients`` (plus ridge)."""
+        if self.ridge:
+            gradients, log_scale = self._with_ridge(arrays.xp, matrices, gradients, log_scale)
+        if self.normalized:
+            rates = [self.lr / norm for norm in self._norms(arrays, gradients, log_scale)]
+        else:
+            rates = [self.lr * arrays.xp.exp(log_scale)] * len(matrices)
+        for M, G, rate in zip(matrices, gradients, rates, strict=True):
+            G *= rate[:, None, None]
+            M -= G
 
-def gaussian_start(batch, d: int, m: int, seed: int = 0, scale: float = 0.1, dtype=None, device=None):
-    """Small Gaussian `K0`, `Q0`, shape (..., d, m) each, entries of standard deviation ``scale / sqrt(d)``.
+    def _with_ridge(self, xp, matrices, gradients, log_scale):
+        """Gradient of ``loss + ridge |matrices|^2``: both terms as mantissas of the larger scale."""
+        log_ridge = math.log(2 * self.ridge)
+        scale = log_scale.clip(min=log_ridge)
+        a, b = (xp.exp(log - scale)[:, None, None] for log in (log_scale, log_ridge))
+        return [a * G + b * M for G, M in zip(gradients, matrices, strict=True)], scale
 
-    Problem b of the batch depends on ``(seed, b)`` only, and is independent of the data that
-    :func:`attncore.data.token_selection` draws from the same seed.
-    """
-    batch = tuple(batch)
-    count = int(np.prod(batch, dtype=np.int64))
-    draws = np.empty((2, count, d, m))
-    for b, rng in enumerate(problem_generators(seed, count, WEIGHT_STREAM)):
-        draws[:, b] = rng.standard_normal((2, d, m))
-    draws = torch.tensor(draws * (scale / d**0.5), dtype=dtype or torch.float64, device=device)
-    return draws[0].reshape(*batch, d, m), draws[1].reshape(*batch, d, m)
-
-
-def _start(prob, parametrization, m, init, seed) -> list[torch.Tensor]:
-    """The weights training starts from, checked and copied."""
-    batch, d = prob.batch, prob.X.shape[-1]
-    like = dict(dtype=prob.X.dtype, device=prob.X.device)
-    if m is not None:
-        m = positive_int(m, "m")
-        if parametrization == "W":
-            raise ValueError(f"m belongs to parametrization 'KQ' and must be None for 'W', got {m}")
-    if init is None:
-        if parametrization == "W":
-            return [torch.zeros(*batch, d, d, **like)]
-        return list(gaussian_start(batch, d, m or d, seed, **like))
-    if parametrization == "W":
-        named = {"init": init}
-    elif isinstance(init, (tuple, list)) and len(init) == 2:
-        named = {"init[0]": init[0], "init[1]": init[1]}
-    else:
-        raise ValueError(f"init must be a pair (K0, Q0) for parametrization 'KQ', got {short(init)}")
-    weights = []
-    for name, value in named.items():
-        value = as_tensor(value, name, **like)
-        last = d if parametrization == "W" else m or (value.shape[-1] if value.ndim else 0)
-        if value.ndim < 2 or value.shape[-2:] != (d, last) or value.shape[:-2] not in ((), batch):
-            raise ValueError(f"{name} must have shape {(*batch, d, last)} or {(d, last)}, got {short(value)}")
-        weights.append(value.expand(*batch, d, last).clone())
-    if len(weights) == 2 and weights[0].shape != weights[1].shape:
-        shapes = " and ".join(str(tuple(M.shape)) for M in weights)
-        raise ValueError(f"init must hold K0 and Q0 of one shape, got {shapes}")
-    return weights
+    def _norms(self, arrays, gradients, log_scale):
+        """What each mantissa is divided by, in units of ``exp(log_scale)``; infinite where a norm is zero."""
+        xp = arrays.xp
+        squares = [arrays.square_norm(G) for G in gradients]
+        if self.normalization == "joint" and len(squares) > 1:
+            squares = [squares[0] + squares[1]] * 2
+        norms = [xp.sqrt(square) for square in squares]
+        if self.norm_eps:
+            slack = self.norm_eps * xp.exp(-log_scale)
+            return [norm + slack for norm in norms]
+        return [xp.where(norm == 0, math.inf, norm) for norm in norms]
 
 
 def record_schedule(record, steps: int) -> list[int]:
@@ -142,48 +134,6 @@ def record_schedule(record, steps: int) -> list[int]:
     else:
         chosen = range(0, steps + 1, positive_int(record, "record"))
     return sorted({0, steps, *chosen})
-
-
-def _logits(weights, X, z):
-    keyed = z @ weights[0].mT if len(weights) == 1 else (z @ weights[1]) @ weights[0].mT
-    return (X @ keyed.unsqueeze(-1)).squeeze(-1)
-
-
-def _weight_gradients(weights, g, X, z):
-    """Gradients with respect to the weights from the gradient `g` with respect to the logits."""
-    pulled = (g.unsqueeze(-2) @ X).squeeze(-2)
-    if len(weights) == 1:
-        return [pulled.mT @ z]
-    K, Q = weights
-    return [pulled.mT @ (z @ Q), z.mT @ (pulled @ K)]
-
-
-def _add_ridge(weights, grads, log_scale, ridge):
-    """Gradient of ``loss + ridge |weights|^2`` as mantissas with a common logarithm of their scale."""
-    log_ridge = float(np.log(2 * ridge))
-    common_scale = log_scale.clamp(min=log_ridge)
-    a = (log_scale - common_scale).exp()[..., None, None]
-    b = (log_ridge - common_scale).exp()[..., None, None]
-    return [a * G + b * M for G, M in zip(grads, weights, strict=True)], common_scale
-
-
-def _take_step(weights, grads, log_scale, rule: _Rule) -> None:
-    """Move the weights in place along minus the gradient ``exp(log_scale) * grads``."""
-    if rule.ridge:
-        grads, log_scale = _add_ridge(weights, grads, log_scale, rule.ridge)
-    if not rule.normalized:
-        rates = [rule.lr * log_scale.exp()] * len(grads)
-    else:
-        squares = [G.square().sum((-2, -1)) for G in grads]
-        if not rule.each:
-            squares = [sum(squares)] * len(grads)
-        norms = [square.sqrt() for square in squares]
-        if rule.norm_eps:
-            slack = rule.norm_eps * (-log_scale).exp()
-            norms = [norm + slack for norm in norms]
-        rates = [rule.lr / torch.where(norm > 0, norm, 1.0) for norm in norms]
-    for M, G, rate in zip(weights, grads, rates, strict=True):
-        M.sub_(rate[..., None, None] * G)
 
 
 def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, lr: float = 0.1,
@@ -244,48 +194,80 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     """
     if not isinstance(prob, TokenSelection):
         raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
-    for name, flag in (("normalized", normalized),):
-        if not isinstance(flag, bool):
-            raise TypeError(f"{name} must be True or False, got {short(flag)}")
+    if not isinstance(normalized, bool):
+        raise TypeError(f"normalized must be True or False, got {short(normalized)}")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable or None, got {short(callback)}")
-    one_of(parametrization, "parametrization", ("W", "KQ"))
-    rule = _Rule(real(lr, "lr", above=0.0), normalized,
-                 one_of(normalization, "normalization", ("joint", "each")) == "each",
-                 real(norm_eps, "norm_eps", at_least=0.0), real(ridge, "ridge", at_least=0.0))
-    schedule = record_schedule(record, steps := positive_int(steps, "steps", minimum=0))
-    head, loss, form = resolve_head(head), resolve_loss(loss), FORMS[one_of(gradient, "gradient", FORMS)]
-    weights = _start(prob, parametrization, m, init, positive_int(seed, "seed", minimum=0))
-    with torch.no_grad():
-        return _descend(prob, weights, rule, head, loss, form, schedule, callback)
+    rule = StepRule(real(lr, "lr", above=0.0), normalized,
+                    one_of(normalization, "normalization", ("joint", "each")),
+                    real(norm_eps, "norm_eps", at_least=0.0), real(ridge, "ridge", at_least=0.0))
+    schedule = record_schedule(record, positive_int(steps, "steps", minimum=0))
+    one_of(parametrization, "parametrization", PARAMETRIZATIONS)
+    start = start_weights(prob, parametrization, m, init, positive_int(seed, "seed", minimum=0))
+    head, loss = resolve_head(head), resolve_loss(loss)
+    one_of(gradient, "gradient", FORMS)
+    with torch.no_grad(), np.errstate(over="ignore"), single_thread(prob.X):
+        X, z, y, v = flattened(prob)
+        arrays = choose_arrays(X, z, start[0].shape[-1])
+        weights = PARAMETRIZATIONS[parametrization](arrays, [M.reshape(-1, *M.shape[-2:]) for M in start])
+        objective = Objective(arrays, y, v, prob.batch, head, loss, gradient)
+        return _Run(weights, objective, rule, schedule, X).follow(callback)
 
 
-def _descend(prob, weights, rule, head, loss, form, schedule, callback) -> Trajectory:
-    X, z, y, v = prob.X, prob.z, prob.y, prob.v
-    batch, steps, recorded = prob.batch, schedule[-1], set(schedule)
-    eps = torch.finfo(X.dtype).eps
-    saturated = torch.full(batch, -1, dtype=torch.int64, device=X.device)
-    saved, losses, stopped = [[M.new_empty(len(schedule), *M.shape) for M in weights]], [], None
-    saved, row = saved[0], 0
-    for k in range(steps + 1):
-        L = _logits(weights, X, z)
-        step = form(L, X, y, v, head, loss)
-        full = (step.tail <= eps).all(-1)
-        saturated = torch.where((saturated < 0) & full, k, saturated)
-        if k in recorded:
-            u, _ = attended_margin(torch.softmax(L, -1), X, y, v, head)
-            losses.append(loss.value(u).mean(-1))
-            for store, M in zip(saved, weights, strict=True):
-                store[row] = M
-            row += 1
-            state = tuple(store[row - 1] for store in saved)
-            if callback is not None and callback(Progress(k, steps, losses[-1], state)) and k < steps:
-                stopped = k
+class _Run:
+    """One run: the state between steps, and what has been recorded of it."""
+
+    def __init__(self, weights, objective, rule, schedule, X):
+        self.weights, self.objective, self.rule, self.schedule = weights, objective, rule, schedule
+        self.arrays, self.batch = weights.arrays, objective.batch
+        self.records = [X.new_empty(len(schedule), *self.batch, *M.shape[1:]) for M in weights.matrices]
+        self.losses = X.new_empty(len(schedule), *self.batch)
+        self.unsaturated = self.arrays.array(X.new_ones(len(X)))  # 1 until the problem is saturated, then 0
+        self.saturated = self.arrays.array(X.new_zeros(len(X), dtype=torch.float64))
+        self.limit = 1 + torch.finfo(X.dtype).eps
+
+    def follow(self, callback) -> Trajectory:
+        """Take the steps, recording on schedule, until the end or until the callback stops the run."""
+        state, steps = 0, self.schedule[-1]
+        for row, target in enumerate(self.schedule):
+            for _ in range(target - state):
+                self._step()
+            state = target
+            logits = self._record(row)
+            if callback is not None and callback(self._progress(row)) and state < steps:
                 break
-        if k < steps:
-            _take_step(weights, _weight_gradients(weights, step.mantissa, X, z), step.log_scale, rule)
-    saved = [store[:row] for store in saved]
-    K, Q = saved if len(saved) == 2 else (None, None)
-    W = saved[0] if K is None else K @ Q.mT
-    return Trajectory(torch.tensor(schedule[:row]), torch.stack(losses), W, K, Q,
-                      torch.softmax(L, -1), saturated, stopped)
+        self._watch(self.arrays.xp.exp(logits - self.arrays.largest(logits)).sum(0))
+        return self._trajectory(row + 1, logits, None if state == steps else state)
+
+    def _step(self):
+        mantissa, log_scale, normaliser = self.objective.gradient(self.weights.logits())
+        self._watch(normaliser)
+        gradients = self.weights.gradients(mantissa)
+        self.rule.step(self.arrays, self.weights.matrices, gradients, log_scale)
+
+    def _watch(self, normaliser):
+        """Count, for each problem, the states before the first saturated one."""
+        self.unsaturated *= self.arrays.largest(normaliser) > self.limit
+        self.saturated += self.unsaturated
+
+    def _record(self, row):
+        for store, M in zip(self.records, self.weights.matrices, strict=True):
+            store[row] = self.arrays.tensor(M).view(store.shape[1:])
+        logits = self.weights.logits()
+        self.losses[row] = self.objective.value(logits).reshape(self.batch)
+        return logits
+
+    def _progress(self, row):
+        return Progress(self.schedule[row], self.schedule[-1], self.losses[row].clone(),
+                        tuple(store[row].clone() for store in self.records))
+
+    def _trajectory(self, rows, logits, stopped):
+        records = [store[:rows] for store in self.records]
+        K, Q = records if len(records) == 2 else (None, None)
+        attention = self.objective.attention(logits).permute(2, 1, 0)
+        saturated, unsaturated = (self.arrays.tensor(a).long() for a in (self.saturated, self.unsaturated))
+        return Trajectory(
+            steps=torch.tensor(self.schedule[:rows]), loss=self.losses[:rows],
+            W=records[0] if K is None else K @ Q.mT, K=K, Q=Q,
+            attention=attention.reshape(*self.batch, *attention.shape[-2:]),
+            saturated=torch.where(unsaturated > 0, -1, saturated).reshape(self.batch), stopped=stopped)

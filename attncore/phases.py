@@ -92,8 +92,8 @@ def _statuses(indices: dict) -> dict:
     found, begin = {}, None
     for name, end in indices.items():
         begin = torch.zeros_like(end) if begin is None else begin
-        status = np.where((end < 0).cpu(), "not reached", np.where(((begin >= 0) & (end <= begin)).cpu(), "empty", "ok"))
-        found[name] = status
+        empty = ((begin >= 0) & (end <= begin)).cpu()
+        found[name] = np.where((end < 0).cpu(), "not reached", np.where(empty, "empty", "ok"))
         begin = end
     return found
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 NUMPY = SimpleNamespace(exp=np.exp, log=np.log, log1p=np.log1p, expm1=np.expm1, where=np.where, clip=np.clip,
+                        maximum=np.maximum,
                         amax=np.max, amin=np.min, dot=np.vecdot, stack=np.stack, concat=np.concatenate,
                         zeros=np.zeros, array=np.asarray)
 
@@ -22,6 +23,7 @@ def backend(device: torch.device) -> SimpleNamespace:
         return NUMPY
     return SimpleNamespace(
         exp=torch.exp, log=torch.log, log1p=torch.log1p, expm1=torch.expm1, where=torch.where, clip=torch.clamp,
+        maximum=lambda x, low: x.clamp(min=low),
         amax=torch.amax, amin=torch.amin, dot=torch.linalg.vecdot, stack=torch.stack, concat=torch.cat,
         zeros=lambda shape: torch.zeros(shape, dtype=torch.float64, device=device),
         array=lambda a: torch.as_tensor(np.asarray(a), dtype=torch.float64).to(device),

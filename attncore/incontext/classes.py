@@ -7,11 +7,13 @@ classes of one feature any `p` at all.
 **The integral** (ours).  Attention is a ratio of counts, ``a_m = c_m w_m / Z`` with ``w = e^q``, and
 ``1/Z^3 = 1/2 int_0^inf s^2 e^{-sZ} ds`` turns every expectation of a product of three attentions into an
 integral of derivatives of the multinomial generating function ``G(s)^N``, ``G(s) = sum_m p_m e^{-s w_m}``.
-So an expectation over all counts costs one integral in one variable, whatever N, K and p.  In ``x = log s`` the
-trapezoidal rule with step ``h`` has relative error at most ``2 (cos a)^-3 / (e^{2 pi a / h} - 1)`` for every
-``0 < a < pi/2``, because ``|E[m e^{-s e^{ia} Z}]| <= E[m e^{-s cos(a) Z}]`` for a monomial ``m >= 0``.  Each setting has its own step ``h <= STEP``.  Cutting
-the range at ``s N max w = 1e-5`` and ``s N min w = 42`` costs ``(1e-5)^3 / 6`` and ``Gamma(3, 42) / 2``.
-`RELATIVE_ERROR` adds the three; `rates` only ever combines monomials of degree three.
+So an expectation over all counts costs one integral in one variable, whatever N, K and p.
+
+In ``x = log s`` the trapezoidal rule with step ``h`` has relative error at most
+``2 (cos a)^-3 / (e^{2 pi a / h} - 1)`` for every ``0 < a < pi/2``, because
+``|E[m e^{-s e^{ia} Z}]| <= E[m e^{-s cos(a) Z}]`` for a monomial ``m >= 0``.  Each setting has its own step
+``h <= STEP``.  Cutting the range at ``s N max w = 1e-5`` and ``s N min w = 42`` costs ``(1e-5)^3 / 6`` and
+``Gamma(3, 42) / 2``.  `RELATIVE_ERROR` adds the three; `rates` only ever combines monomials of degree three.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class LaplaceIntegral:
         decay = xp.exp(drop)
         G = (self.mass * decay).sum(-2)
         # log G without cancellation: near G = 1 through 1 - G, elsewhere directly
-        log_G = xp.where(G < 0.5, xp.log(G), xp.log1p((self.mass * xp.expm1(drop)).sum(-2)))
+        fall = xp.maximum((self.mass * xp.expm1(drop)).sum(-2), -0.75)
+        log_G = xp.where(G < 0.5, xp.log(G), xp.log1p(fall))
         x = w * self.p * decay / G[..., None, :]
         y = w * x
         # ds s^2 / 2 = s^3 / 2 dx

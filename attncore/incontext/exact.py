@@ -21,40 +21,39 @@ def square_sum(n, J):
     return n * (1 - 1 / J) + n * n / J
 
 
-def _bulk(N: int, p: float, tail: float) -> np.ndarray:
-    """The counts of Bin(N, p) outside of which each side holds at most mass `tail`."""
-    if tail == 0:
-        return np.arange(N + 1)
-    law = stats.binom(N, p)
-    low, high = int(law.ppf(tail)), int(law.isf(tail))
-    return np.arange(max(low, 0), min(high, N) + 1)
+def _bulk(N: int, p: float, tail: float) -> tuple[np.ndarray, float]:
+    """Counts of Bin(N, p) outside of which each side holds at most mass `tail`, and the mass outside."""
+    pmf = stats.binom.pmf(np.arange(N + 1), N, p)
+    below, above = np.cumsum(pmf), np.cumsum(pmf[::-1])
+    low = int(np.searchsorted(below, tail, side="right")) if tail else 0
+    high = N - int(np.searchsorted(above, tail, side="right")) if tail else N
+    outside = (float(below[low - 1]) if low else 0.0) + (float(above[N - high - 1]) if high < N else 0.0)
+    return np.arange(low, high + 1), outside
 
 
 def binomial_nodes(N: int, p_k: float, tail: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Counts `c`, their probabilities, and a bound on the mass left out (at most `tail`)."""
-    c = _bulk(N, p_k, tail / 2)
-    dropped = 0.0 if len(c) == N + 1 else tail
+    """Counts `c`, their probabilities, and the mass left out (at most `tail`)."""
+    c, dropped = _bulk(N, p_k, tail / 2)
     return c.astype(float), stats.binom.pmf(c, N, p_k), dropped
 
 
 def trinomial_nodes(N: int, p_k: float, p_1: float, tail: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Counts ``(c_k, c_1)``, their probabilities, and a bound on the mass left out (at most `tail`).
+    """Counts ``(c_k, c_1)``, their probabilities, and the mass left out (at most `tail`).
 
     A box that holds all but ``tail / 2`` is built first, then its least likely cells are dropped until they
     add up to the other half.
     """
-    a, b = _bulk(N, p_k, tail / 8), _bulk(N, p_1, tail / 8)
+    (a, beyond_a), (b, beyond_b) = _bulk(N, p_k, tail / 8), _bulk(N, p_1, tail / 8)
     c_k, c_1 = (g.ravel() for g in np.meshgrid(a, b, indexing="ij"))
     keep = c_k + c_1 <= N
     c_k, c_1 = c_k[keep], c_1[keep]
     weight = stats.binom.pmf(c_k, N, p_k) * stats.binom.pmf(c_1, N - c_k, min(p_1 / (1 - p_k), 1.0))
-    outside = 0.0 if len(a) == len(b) == N + 1 else tail / 2
     order = np.argsort(weight)
     small = np.cumsum(weight[order])
     cut = int(np.searchsorted(small, tail / 2, side="right"))
     kept = np.sort(order[cut:])
     inside = float(small[cut - 1]) if cut else 0.0
-    return c_k[kept].astype(float), c_1[kept].astype(float), weight[kept], outside + inside
+    return c_k[kept].astype(float), c_1[kept].astype(float), weight[kept], beyond_a + beyond_b + inside
 
 
 def _pad(arrays: list[np.ndarray], fill: float) -> np.ndarray:
@@ -86,7 +85,8 @@ class BinomialSum:
 
     def rates(self, A):
         """``alpha`` (the rate of ``A``), ``loss_k`` and ``(1 - E Attn_k)`` at `A`."""
-        others = self.n * self.xp.exp(self.ratio * A)[..., None]
+        # e^-690 is still a normal number: a prompt without v_k keeps (1 - a) = 1
+        others = self.n * self.xp.exp(self.xp.maximum(self.ratio * A, -690.0))[..., None]
         rest = others / (self.c + others)
         square = rest * rest
         alpha = self.p_k * self.xp.dot(self.spread, square * (1 - rest))

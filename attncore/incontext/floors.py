@@ -77,7 +77,7 @@ def smallest_square_sum(p_others: np.ndarray, J: np.ndarray, N: float) -> float:
 
 
 def column_floors(settings: Settings, name: str) -> torch.Tensor:
-    """Infimum of ``loss_k`` for the column `name`, shape ``(...)`` (``(..., K)`` for "general"); 0 in the mean field."""
+    """Infimum of ``loss_k`` for a kind of column, ``(...)`` (``(..., K)`` for "general"); 0 in the mean field."""
     p_k, _ = settings.share(name)
     if settings.N is None:
         return torch.zeros_like(p_k)

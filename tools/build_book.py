@@ -13,6 +13,7 @@ import argparse
 import ast
 import fcntl
 import hashlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -112,18 +113,22 @@ def run_sphinx(args: argparse.Namespace, trees: Path) -> bool:
         "nitpicky": True,
         "execution_jobs": args.jobs,
     }
-    result = build_sphinx(
-        args.root,
-        args.build_dir / "html",
-        noconfig=True,
-        path_config=args.root / "_config.yml",
-        doctreedir=str(trees),
-        confoverrides=overrides,
-        warningiserror=True,
-        keep_going=True,
-        quiet=True,
-        jobs=args.jobs,
-    )
+    try:
+        result = build_sphinx(
+            args.root,
+            args.build_dir / "html",
+            noconfig=True,
+            path_config=args.root / "_config.yml",
+            doctreedir=str(trees),
+            confoverrides=overrides,
+            warningiserror=True,
+            keep_going=True,
+            quiet=True,
+            jobs=args.jobs,
+        )
+    finally:
+        for reader in multiprocessing.active_children():  # after a crash they would wait for ever to be heard
+            reader.terminate()
     if isinstance(result, KeyboardInterrupt):
         raise result
     return result == 0

@@ -28,6 +28,7 @@ RUN_WORDS = re.compile(r"\b(?:seed|run|draw|repetition|problem|sample)s?\b", re.
 SILENT_PYPLOT = {"close", "ioff", "ion", "rc", "rcdefaults", "get_cmap", "switch_backend", "colormaps"}
 DRAWING_HELPERS = {"new"}
 BANDS = {"fill_between", "fill_betweenx", "band"}
+DECORATIVE = {"decorative", "logo__image"}  # the logo stands beside its own name
 MARKDOWN_IMAGE = re.compile(r"(?<!\\)!\[((?:[^\]\\]|\\.)*)\]\(")
 IMAGE_DIRECTIVE = re.compile(r"^\s*(?:`{3,}|:{3,})\{(image|figure)\}")
 OPTION = re.compile(r"^\s*:([\w-]+):\s*(.*)$")
@@ -226,7 +227,7 @@ class _Pictures(HTMLParser):
         a = {k: v or "" for k, v in attributes}
         if tag == "img" or (tag == "svg" and a.get("role") == "img"):
             alt = a.get("alt") if tag == "img" else a.get("aria-label")
-            decorative = "decorative" in a.get("class", "").split() or a.get("role") in ("presentation", "none")
+            decorative = not DECORATIVE.isdisjoint(a.get("class", "").split()) or a.get("role") in ("presentation", "none")
             picture = Picture(alt, decorative, a.get("src", tag))
             self.pictures.append(picture)
             for figure in self._figures:

@@ -12,28 +12,31 @@ from attncore.svm.bounds import measure
 from attncore.svm.constraints import Constraints
 from attncore.svm.first_order import accelerated
 from attncore.svm.infeasibility import unit_rows
-from attncore.svm.matrix_free import matrix_free
+from attncore.svm.large import solve_large
+from attncore.svm.quadratic import NO_BOUND, least_norm, lift
 
-NO_BOUND = 1e30
 ACCEPT = 1e-13
 LARGE = 1e8
 
 
-def dual_weights(rows: Constraints) -> np.ndarray:
-    """Row weights (B, n, T-1) of the dual solution, nan where every solver failed or found it infeasible.
+def solve(rows: Constraints, tol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Dual row weights (B, n, T-1) and Farkas weights, each nan where there are none.
 
-    Each method passes the problems that it did not solve to a gap of 1e-13 on to the next; the best certified
-    answer is kept.
+    Each method passes the problems that it did not solve on to the next; the best certified answer is kept.
     """
     B, n, S, d = rows.u.shape
-    weights, gap = np.full((B, n, S), np.nan), np.ones(B)
-    if not S:
-        return weights
+    weights, proof, gap = np.full((B, n, S), np.nan), np.full((B, n, S), np.nan), np.ones(B)
     m, p = n * S, min(n * S, d) * min(n, d)
-    methods = [_matrix_free] if m * p * min(m, p) > LARGE else [_screened, _dual] if m <= p else []
     solvable = rows.row_norms().min(axis=(1, 2)) > 0
-    for method in (*methods, _primal):
-        left = np.flatnonzero(solvable & (gap > ACCEPT))
+    if m * p * min(m, p) > LARGE:
+        for k in np.flatnonzero(solvable):
+            unit = [array[0] for array in _unit(rows[k : k + 1])]
+            lam, infeasible = solve_large(*unit[:3], min(tol, 1e-10))
+            (proof if infeasible else weights)[k] = lam * unit[3] / (lam * unit[3]).sum() ** infeasible
+        return weights, proof
+    methods = [_screened, _dual, _primal] if m <= p else [_primal]
+    for method in methods:
+        left = np.flatnonzero(solvable & (gap > min(tol, ACCEPT)))
         if not left.size:
             break
         part = rows if left.size == B else rows[left]
@@ -41,7 +44,7 @@ def dual_weights(rows: Constraints) -> np.ndarray:
         reached = measure(part, part.combine(found), found, "fro").gap
         better = reached < gap[left]
         weights[left[better]], gap[left[better]] = found[better], reached[better]
-    return weights
+    return weights, proof
 
 
 def _unit(rows: Constraints):
@@ -50,11 +53,6 @@ def _unit(rows: Constraints):
     size = lu * lz[..., None]
     least = size.min(axis=(1, 2), keepdims=True)
     return rows.u / lu[..., None], rows.z / lz[..., None], least / size, 1.0 / (size * least)
-
-
-def _matrix_free(rows: Constraints) -> np.ndarray:
-    u, z, b, back = _unit(rows)
-    return np.stack([matrix_free(*problem) for problem in zip(u, z, b, strict=True)]) * back
 
 
 def _gram(rows: Constraints):
@@ -106,35 +104,12 @@ def _primal(rows: Constraints) -> np.ndarray:
         for k in block:
             A, size = unit_rows(rows, k)
             least = size.min()
-            lam = _least_norm(A, least / size)
+            lam = least_norm(A, least / size)
             if lam is not None:
-                found[k] = _lift(A, least / size, lam) / (size * least)
+                found[k] = lift(A, least / size, lam) / (size * least)
 
     _share(run, B)
     return found.reshape(B, n, S)
-
-
-def _least_norm(A: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
-    """Multipliers of ``min |w|^2 / 2, A w >= bound``, or None when DAQP finds it infeasible."""
-    m, p = A.shape
-    sense = np.zeros(m, dtype=np.int32)
-    _, _, flag, info = daqp.solve(
-        np.eye(p), np.zeros(p), A, np.full(m, NO_BOUND), bound, sense, primal_tol=1e-13
-    )
-    return np.maximum(0.0, -info["lam"]) if flag > 0 else None
-
-
-def _lift(A: np.ndarray, bound: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    """Repair rows whose bound is so far below the largest that rounding decides whether they hold.
-
-    Adding ``eps`` times the multipliers for equal bounds raises every margin by at least ``eps``.
-    """
-    w = lam @ A
-    excess, rounding = A @ w - bound, 1e-14 * np.linalg.norm(w)
-    if not ((excess < rounding) & (1e-12 * bound < rounding)).any():
-        return lam
-    strict = _least_norm(A, np.ones_like(bound))
-    return lam if strict is None else lam + (rounding - 2 * min(0.0, excess.min())) * strict
 
 
 def _share(run, count: int) -> None:

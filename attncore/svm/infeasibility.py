@@ -50,7 +50,7 @@ def farkas(rows: Constraints, b: int) -> np.ndarray | None:
         weights[size.argmin()] = 1.0
         return weights.reshape(shape)
     A, length = unit_rows(rows, b)
-    weights = _least_squares(A, np.ones(len(A)))
+    weights = least_squares(A, np.ones(len(A)))
     if weights is None or np.linalg.norm(A.T @ weights) > RESIDUAL * weights.sum():
         return None
     weights /= length
@@ -63,11 +63,12 @@ def nearest_point(rows: Constraints, b: int) -> np.ndarray | None:
     The same problem as in `farkas` with the true bounds: ``A^T weights`` is then along the minimiser.
     """
     A, length = unit_rows(rows, b)
-    weights = _least_squares(A, length.min() / length)
+    weights = least_squares(A, length.min() / length)
     return None if weights is None else (weights / length).reshape(rows.u.shape[1:3])
 
 
-def _least_squares(A: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
+def least_squares(A: np.ndarray, bound: np.ndarray) -> np.ndarray | None:
+    """Minimise ``|A^T lam|^2 + (bound^T lam - 1)^2`` over ``lam >= 0``; None when that fails or gives 0."""
     target = np.zeros(A.shape[1] + 1)
     target[-1] = 1.0
     try:

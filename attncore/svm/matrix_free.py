@@ -10,6 +10,7 @@ Gram matrix :math:`G` of :math:`(n(T-1))^2` entries that is never formed: :math:
    inverse of the diagonal block of each sequence, in float32;
 3. when the set has settled, float64 residuals refine the solution and the set.
 
+The active set method is not guaranteed to settle (repeated queries, dependent rows). Then `newton.py` takes over.
 Nothing here is trusted: the caller certifies the answer by its duality gap.
 """
 
@@ -47,47 +48,58 @@ class Operator:
         """The same queries with other differences."""
         return Operator(u, self.z, self.gram)
 
+    def combine(self, lam: np.ndarray) -> np.ndarray:
+        """``sum lam[i, s] u[i, s] z[i]^T`` as (d, d)."""
+        return (lam[:, None, :] @ self.u)[:, 0].T @ self.z
+
+    def margins(self, W: np.ndarray) -> np.ndarray:
+        """Margins (n, S) of W."""
+        return (self.u @ (self.z @ W.T)[:, :, None])[..., 0]
+
     def __call__(self, lam: np.ndarray) -> np.ndarray:
         pulled = (lam[:, None, :] @ self.u)[:, 0]
         spread = self.z @ (pulled.T @ self.z).T if self.gram is None else self.gram @ pulled
         return (self.u @ spread[:, :, None])[..., 0]
 
 
-def matrix_free(u: np.ndarray, z: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Approximate dual solution ``lam (n, S) >= 0`` for unit ``u (n, S, d)``, ``z (n, d)`` and bounds ``b (n, S)``.
+def matrix_free(full: Operator, b: np.ndarray) -> np.ndarray:
+    """Dual weights ``lam (n, S) >= 0`` for rows of unit length with bounds ``b (n, S)``.
 
     Not finite where the iteration broke down.
     """
-    full = Operator.of(u, z)
     half = full.astype(np.float32)
+    flat = b.astype(np.float32).reshape(1, -1)
     with np.errstate(all="ignore"):
-        flat = b.astype(np.float32).reshape(1, -1)
         guess = accelerated(lambda lam: half(lam.reshape(b.shape)).reshape(1, -1), flat, FIRST_ORDER_STEPS)
-        return _active_set(full, half, b, guess.reshape(b.shape))
+        return active_set(full, half, b, guess.reshape(b.shape))
 
 
-def _active_set(full: Operator, half: Operator, b: np.ndarray, lam: np.ndarray) -> np.ndarray:
-    active, exact = lam > 0, False
-    for k in range(ROUNDS):
-        block = _Block.of(half, active)
+def active_set(full: Operator, half: Operator, b, lam, rounds: int = ROUNDS, exact: bool = False) -> np.ndarray:
+    """Primal-dual active set iteration from the guess `lam`; `half` is `full` in float32.
+
+    It stops when the set no longer changes, or after `rounds`; `exact` starts with the float64 stage.
+    """
+    active = lam > 0
+    for k in range(rounds):
+        block = Block.of(half, active)
         start, target = block.gather(lam), block.gather(b)
         if exact:
             x = _refine(block, full.on(block.rows(full.u)), target, start.astype(np.float64))
         else:
-            x = _conjugate_gradients(block, target.astype(np.float32), start, TOLERANCE[min(k, 2)])
+            x = conjugate_gradients(block, target.astype(np.float32), start, TOLERANCE[min(k, 2)])
         lam = block.scatter(x, b.shape)
         slack = full(lam) - b if exact else half(lam) - b.astype(np.float32)
         new = np.where(active, lam > 0, slack < (-1e-12 if exact else -1e-6))
         changes = np.count_nonzero(new != active)
         if (exact and not changes) or not np.isfinite(lam).all():
             break
-        exact = exact or (k >= 2 and changes <= max(2, active.sum() // 500)) or k >= ROUNDS // 2
+        exact = exact or (k >= 2 and changes <= max(2, active.sum() // 500)) or k >= rounds // 2
         active = new
     return np.maximum(lam.astype(np.float64), 0.0)
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """The active rows, padded to the same number in each sequence, with the preconditioner."""
 
     operator: Operator
@@ -96,14 +108,14 @@ class _Block:
     inverse: np.ndarray
 
     @classmethod
-    def of(cls, operator: Operator, active: np.ndarray) -> _Block:
+    def of(cls, operator: Operator, active: np.ndarray, shift: float = 1e-5) -> Block:
         width = max(1, int(active.sum(1).max()))
         index = np.argsort(~active, axis=1, kind="stable")[:, :width]
         mask = np.take_along_axis(active, index, 1)
         u = np.take_along_axis(operator.u, index[..., None], 1) * mask[..., None]
         grams = u @ u.swapaxes(1, 2)
         diagonal = np.arange(width)
-        grams[:, diagonal, diagonal] += ~mask + np.float32(1e-5)
+        grams[:, diagonal, diagonal] += ~mask + np.float32(shift)
         return cls(operator.on(u), index, mask, np.linalg.inv(grams))
 
     def gather(self, values):
@@ -121,14 +133,15 @@ class _Block:
         return (self.inverse @ r[..., None])[..., 0]
 
 
-def _conjugate_gradients(block: _Block, b, x, tol, steps=100):
-    r = b - block.operator(x)
+def conjugate_gradients(block: Block, b, x, tol, steps=100, shift=0.0):
+    """Preconditioned, for ``(G_AA + shift) x = b``, until the residual is below ``tol |b|``."""
+    r = b - block.operator(x) - shift * x
     p = y = block.precondition(r)
     ry, goal = np.vdot(r, y), tol * np.linalg.norm(b)
     for _ in range(steps):
         if np.linalg.norm(r) <= goal:
             break
-        image = block.operator(p)
+        image = block.operator(p) + shift * p
         step = ry / np.vdot(p, image)
         x, r = x + step * p, r - step * image
         y = block.precondition(r)
@@ -137,7 +150,7 @@ def _conjugate_gradients(block: _Block, b, x, tol, steps=100):
     return x
 
 
-def _refine(block: _Block, exact: Operator, b, x, steps=8):
+def _refine(block: Block, exact: Operator, b, x, steps=8):
     """Iterative refinement: float64 residuals, float32 corrections."""
     scale = np.linalg.norm(b)
     best = np.inf
@@ -148,5 +161,5 @@ def _refine(block: _Block, exact: Operator, b, x, steps=8):
             break
         best = size
         zero = np.zeros(b.shape, np.float32)
-        x = x + size * _conjugate_gradients(block, (r / size).astype(np.float32), zero, 1e-5)
+        x = x + size * conjugate_gradients(block, (r / size).astype(np.float32), zero, 1e-5)
     return x

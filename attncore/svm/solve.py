@@ -69,7 +69,7 @@ def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
     one_of(norm, "norm", ("fro", "nuc"))
     tol = real(tol, "tol", above=0)
     rows = assemble(X, z, selected)
-    solution = package(rows, *solve_rows(rows, norm), norm, tol, X)
+    solution = package(rows, *solve_rows(rows, norm, tol), norm, tol, X)
     if solution.status.ndim == 0 and int(solution.status) == Status.INFEASIBLE:
         raise InfeasibleError(
             f"no W separates the selected tokens {selected.tolist()} from the others: the weights in .certificate "
@@ -79,21 +79,23 @@ def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
     return solution
 
 
-def solve_rows(rows: Constraints, norm: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def solve_rows(rows: Constraints, norm: str, tol: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Solve a flat batch: ``W (B, d, d)``, dual weights (B, n, T-1), Farkas weights (nan where feasible)."""
-    weights = frobenius.dual_weights(rows)
-    proof = np.full_like(weights, np.nan)
-    if weights.size:
-        for b in np.flatnonzero(np.isnan(weights[:, 0, 0])):
-            found, weights[b] = farkas(rows, b), 0.0
-            if found is not None:
-                proof[b] = found
-            elif (near := nearest_point(rows, b)) is not None:
-                weights[b] = near
+    if not rows.u.shape[2]:
+        none = np.zeros(rows.u.shape[:3])
+        return rows.combine(none), none, none
+    weights, proof = frobenius.solve(rows, tol)
+    for b in np.flatnonzero(np.isnan(weights[:, 0, 0])):
+        weights[b] = 0.0
+        if not np.isnan(proof[b, 0, 0]):
+            continue
+        if (found := farkas(rows, b)) is not None:
+            proof[b] = found
+        elif (found := nearest_point(rows, b)) is not None:
+            weights[b] = found
     W = rows.combine(weights)
-    if norm == "nuc" and weights.size:
+    if norm == "nuc":
         for b in np.flatnonzero(np.isnan(proof[:, 0, 0])):
-            answer = solve_reference(rows, b, "nuc")
-            if answer is not None:
+            if (answer := solve_reference(rows, b, "nuc")) is not None:
                 W[b], weights[b] = answer
     return W, weights, proof

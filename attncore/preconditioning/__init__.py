@@ -7,6 +7,7 @@ from attncore.preconditioning.empirical import (
     empirical_gradient,
     empirical_loss,
 )
+from attncore.preconditioning.estimate import Estimate, estimate
 from attncore.preconditioning.fit import Descent, Fit, descend, fit
 from attncore.preconditioning.landscape import (
     LocalRate,
@@ -25,26 +26,46 @@ from attncore.preconditioning.population import (
     precondition,
 )
 from attncore.preconditioning.spectral import manifold_distance, nearest_point, singular_values, spectral_init
+from attncore.preconditioning.theory import (
+    attention_mse,
+    copy_solution,
+    critical_point,
+    escape_direction,
+    mean_attention_mse,
+    mse_exponent,
+    start_risk,
+)
+from attncore.preconditioning.tokens import LinearTask, gaussian_task
 from attncore.preconditioning.whitened import unwhiten, whiten
 
 __all__ = [
     "Descent",
+    "Estimate",
     "Fit",
     "History",
+    "LinearTask",
     "LocalRate",
     "Status",
+    "attention_mse",
     "attention_output",
     "attention_weights",
     "balance",
+    "copy_solution",
+    "critical_point",
     "descend",
     "empirical_gradient",
     "empirical_loss",
+    "escape_direction",
+    "estimate",
     "fit",
+    "gaussian_task",
     "hessian",
     "hessian_spectrum",
     "local_rate",
     "manifold_distance",
+    "mean_attention_mse",
     "metric_norm",
+    "mse_exponent",
     "nearest_point",
     "one_point_convexity",
     "one_point_ratio",
@@ -54,6 +75,7 @@ __all__ = [
     "precondition",
     "singular_values",
     "spectral_init",
+    "start_risk",
     "unwhiten",
     "whiten",
 ]

@@ -19,7 +19,8 @@ GROUP = 2**22
 
 def _arguments(named: dict) -> dict:
     """Checked tensors with one dtype and one explicit batch shape; `context` defaults to `X`."""
-    named = {name: value for name, value in named.items() if value is not None}
+    if named.get("context") is None:
+        named.pop("context", None)
     tensors = dict(zip(named, common(**named), strict=True))
     tensors.setdefault("context", tensors["X"])
     X = tensors["X"]

@@ -9,23 +9,24 @@ from scipy.special import betaincc
 
 from attncore.preconditioning.spectral import target_svd
 from attncore.preconditioning.whitened import square_roots
+from attncore.validation import common, real, short
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Moments of a sample, over one batch axis g.
+    """Moments of a sample.
 
     Attributes
     ----------
-    Sigma : (g, d, d)
+    Sigma : (..., d, d)
         ``X^T X / n``, about the mean with an intercept, plus the ridge.
-    M : (g, p, d)
+    M : (..., p, d)
         Least squares (ridge) regression of the targets on the tokens.
-    tau : (g,)
+    tau : (...)
         Scale the targets are divided by.
-    top : (g,)
+    top : (...)
         Largest singular value of the scaled target ``M Sigma^{1/2} / tau``.
-    x_mean, y_mean : (g, 1, d), (g, 1, p)
+    x_mean, y_mean : (..., 1, d), (..., 1, p)
         What was subtracted; zero without an intercept.
     """
 
@@ -45,18 +46,65 @@ def renormalisation(S: torch.Tensor) -> torch.Tensor:
     return torch.maximum(S.sum(-1), 4 * S[..., 0])
 
 
-def estimate(X: torch.Tensor, Y: torch.Tensor, ridge: float, intercept: bool, tau: float | None) -> Estimate:
-    """Estimate covariance, linear map and scale from tokens (g, n, d) and targets (g, n, p).
+def estimate(X, Y, ridge: float = 0.0, intercept: bool = False, tau: float | None = None) -> Estimate:
+    """Estimate covariance, linear map and scale from a sample: all that `fit` knows before its first step.
 
-    `ridge` is relative: ``ridge * tr(Sigma)/d`` is added to the diagonal of the covariance, in the regression too.
-    With `tau` None the scale is :func:`renormalisation` of the singular values of ``M Sigma^{1/2}``.
+    Together with `spectral_init` this is the start of the algorithm at a cost linear in n.
+
+    Parameters
+    ----------
+    X : (..., n, d)
+        Tokens.
+    Y : (..., n, p)
+        Targets.
+    ridge : float
+        Relative: ``ridge * tr(Sigma)/d`` is added to the diagonal of the covariance, in the regression too.
+    intercept : bool
+        Subtract the means first.
+    tau : float, optional
+        Scale of the targets; default :func:`renormalisation` of the singular values of ``M Sigma^{1/2}``.
+
+    Returns
+    -------
+    Estimate
 
     Raises
     ------
-    ValueError
-        If tokens are clearly not centred and no intercept was asked for; if the covariance is singular to rounding
-        and there is no ridge; if the targets are zero or unrelated to the last bit.
+    TypeError, ValueError
+        For bad arguments; if tokens are clearly not centred and no intercept was asked for; if the covariance is
+        singular to rounding and there is no ridge; if the targets are zero.
     """
+    X, Y, batch = sample_tensors(X, Y)
+    ridge = real(ridge, "ridge", at_least=0)
+    if not isinstance(intercept, bool):
+        raise TypeError(f"intercept must be True or False, got {short(intercept)}")
+    tau = None if tau is None else real(tau, "tau", above=0)
+    return reshaped(estimate_flat(X, Y, ridge, intercept, tau), batch)
+
+
+def reshaped(moments: Estimate, batch) -> Estimate:
+    """The same moments with `batch` for leading axes."""
+    return Estimate(*(part.reshape(*batch, *part.shape[1:]) for part in vars(moments).values()))
+
+
+def sample_tensors(X, Y):
+    """Checked tokens (g, n, d) and targets (g, n, p) with one batch axis, and the user's batch shape."""
+    X, Y = common(X=X, Y=Y)
+    for name, value in (("X", X), ("Y", Y)):
+        if value.ndim < 2 or 0 in value.shape:
+            size = "d" if name == "X" else "p"
+            raise ValueError(f"{name} must have shape (..., n, {size}) with no empty axis, got {short(value)}")
+    if X.shape[-2] != Y.shape[-2]:
+        raise ValueError(f"Y must have one row a token of X {tuple(X.shape)}, got {short(Y)}")
+    try:
+        batch = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
+    except RuntimeError:
+        raise ValueError(f"leading axes of Y must broadcast against X {tuple(X.shape)}, got {short(Y)}") from None
+    return *(t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (X, Y)), batch
+
+
+def estimate_flat(X: torch.Tensor, Y: torch.Tensor, ridge: float, intercept: bool, tau: float | None) -> Estimate:
+    """:func:`estimate` for checked arguments and one batch axis."""
     x_mean, y_mean = X.mean(1, keepdim=True) * intercept, Y.mean(1, keepdim=True) * intercept
     X, Y = X - x_mean, Y - y_mean
     n, d = X.shape[1:]

@@ -9,11 +9,11 @@ import torch
 from attncore.data import problem_generators
 from attncore.preconditioning.descent import Geometry, History, Plan, Status, history, run
 from attncore.preconditioning.empirical import Sample, attention_output, empirical_loss
-from attncore.preconditioning.estimate import Estimate, estimate
+from attncore.preconditioning.estimate import Estimate, estimate, sample_tensors
 from attncore.preconditioning.population import excess, loss_gradient
 from attncore.preconditioning.spectral import singular_values, spectral_init
 from attncore.preconditioning.whitened import operands
-from attncore.validation import as_tensor, common, one_of, positive_int, real, short
+from attncore.validation import as_tensor, one_of, positive_int, real, short
 
 INIT_STREAM, BATCH_STREAM = 71, 72
 
@@ -179,15 +179,12 @@ def fit(X, Y, method: str = "preconditioned", init="spectral", steps: int = 200,
     >>> model.predict(X[:4]).shape
     torch.Size([4, 2])
     """
-    X, Y, batch = _sample(X, Y)
+    X, Y, batch = sample_tensors(X, Y)
     plan = Plan.checked(method, steps, lam, lr, c, momentum, record, tol, callback)
     minibatch = 64 if minibatch is None and plan.method == "sgd" else minibatch
     if minibatch is not None:
         minibatch, plan = min(positive_int(minibatch, "minibatch"), X.shape[1]), replace(plan, tol=0.0)
-    if not isinstance(intercept, bool):
-        raise TypeError(f"intercept must be True or False, got {short(intercept)}")
-    tau = None if tau is None else real(tau, "tau", above=0)
-    moments = estimate(X, Y, real(ridge, "ridge", at_least=0), intercept, tau)
+    moments = estimate(X, Y, ridge, intercept, tau)
     X, Y = X - moments.x_mean, (Y - moments.y_mean) / moments.tau[:, None, None]
     A, B = _start(init, moments, batch, rank, real(init_scale, "init_scale", above=0), seed)
     draw = None if minibatch is None else _minibatches(X, Y, minibatch, seed)
@@ -259,22 +256,6 @@ def _show(plan: Plan, batch, scale):
         return bool(plan.callback(step, A, B.reshape(*batch, *B.shape[1:]), (loss * scale.square()).reshape(batch)))
 
     return show
-
-
-def _sample(X, Y):
-    """Tokens (g, n, d) and targets (g, n, p) with one batch axis, and the user's batch shape."""
-    X, Y = common(X=X, Y=Y)
-    for name, value in (("X", X), ("Y", Y)):
-        if value.ndim < 2 or 0 in value.shape:
-            size = "d" if name == "X" else "p"
-            raise ValueError(f"{name} must have shape (..., n, {size}) with no empty axis, got {short(value)}")
-    if X.shape[-2] != Y.shape[-2]:
-        raise ValueError(f"Y must have one row a token of X {tuple(X.shape)}, got {short(Y)}")
-    try:
-        batch = torch.broadcast_shapes(X.shape[:-2], Y.shape[:-2])
-    except RuntimeError:
-        raise ValueError(f"leading axes of Y must broadcast against X {tuple(X.shape)}, got {short(Y)}") from None
-    return *(t.expand(*batch, *t.shape[-2:]).reshape(-1, *t.shape[-2:]) for t in (X, Y)), batch
 
 
 def _start(init, moments: Estimate, batch, rank, init_scale: float, seed):

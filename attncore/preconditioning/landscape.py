@@ -89,7 +89,7 @@ def hessian_spectrum(s, p: int, d: int, lam: float) -> torch.Tensor:
     TypeError, ValueError
         If `s` is negative or too long, or a size is not a positive integer.
     """
-    s = _spectrum(s)
+    s = checked_spectrum(s)
     p, d, lam = positive_int(p, "p"), positive_int(d, "d"), real(lam, "lam", at_least=0)
     if s.shape[-1] > min(p, d):
         raise ValueError(f"s must hold at most min(p, d) = {min(p, d)} singular values, got {short(s)}")
@@ -104,7 +104,7 @@ def hessian_spectrum(s, p: int, d: int, lam: float) -> torch.Tensor:
     return found.sort(-1).values
 
 
-def _spectrum(s) -> torch.Tensor:
+def checked_spectrum(s) -> torch.Tensor:
     """Checked nonnegative singular values with at least one axis."""
     s = as_tensor(s, "s")
     if s.ndim == 0 or s.shape[-1] == 0:
@@ -160,7 +160,7 @@ def local_rate(s, p: int, d: int, lam: float = 0.5) -> LocalRate:
     TypeError, ValueError
         As in :func:`hessian_spectrum`, or if all of `s` is zero.
     """
-    s = _spectrum(s)
+    s = checked_spectrum(s)
     if s.ndim != 1 or float(s.max()) == 0:
         raise ValueError(f"s must be one vector of singular values, not all zero, got {short(s)}")
     eigenvalues = hessian_spectrum(s, p, d, lam)
@@ -227,7 +227,7 @@ def one_point_smoothness(s, lam: float, distance: float) -> float:
     TypeError, ValueError
         If `s` is not one vector of nonnegative numbers, or `lam` or `distance` is negative.
     """
-    s, lam = _spectrum(s), real(lam, "lam", at_least=0)
+    s, lam = checked_spectrum(s), real(lam, "lam", at_least=0)
     distance = real(distance, "distance", at_least=0)
     if s.ndim != 1:
         raise ValueError(f"s must be one vector of singular values, got {short(s)}")

@@ -8,7 +8,7 @@ from attncore.preconditioning.whitened import covariance, operands, square_roots
 from attncore.validation import common, positive_int, real, short
 
 
-def _target(Sigma, M) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def target(Sigma, M) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Checked `Sigma`, `M` with its two square roots: ``(M, Sigma, root, inverse root)``."""
     Sigma, M = common(Sigma=Sigma, M=M)
     Sigma = covariance(Sigma)
@@ -51,7 +51,7 @@ def singular_values(Sigma, M) -> torch.Tensor:
 
     Raises ``ValueError`` for shapes that do not fit or a singular `Sigma`.
     """
-    M, _, root, _ = _target(Sigma, M)
+    M, _, root, _ = target(Sigma, M)
     return target_svd(M @ root)[1]
 
 
@@ -91,7 +91,7 @@ def spectral_init(Sigma, M, rank: int | None = None, tol: float | None = None) -
     >>> float(A0), float(B0)
     (2.0, 2.0)
     """
-    M, _, root, inverse = _target(Sigma, M)
+    M, _, root, inverse = target(Sigma, M)
     rank = None if rank is None else positive_int(rank, "rank")
     tol = None if tol is None else real(tol, "tol", at_least=0)
     U, Z = polar_factors(*target_svd(M @ root, rank, tol))

@@ -227,7 +227,8 @@ class _Pictures(HTMLParser):
         a = {k: v or "" for k, v in attributes}
         if tag == "img" or (tag == "svg" and a.get("role") == "img"):
             alt = a.get("alt") if tag == "img" else a.get("aria-label")
-            decorative = not DECORATIVE.isdisjoint(a.get("class", "").split()) or a.get("role") in ("presentation", "none")
+            silent = a.get("role") in ("presentation", "none")
+            decorative = silent or not DECORATIVE.isdisjoint(a.get("class", "").split())
             picture = Picture(alt, decorative, a.get("src", tag))
             self.pictures.append(picture)
             for figure in self._figures:

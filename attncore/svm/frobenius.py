@@ -11,40 +11,68 @@ import torch
 from attncore.svm.bounds import measure
 from attncore.svm.constraints import Constraints
 from attncore.svm.first_order import accelerated
-from attncore.svm.infeasibility import unit_rows
-from attncore.svm.large import solve_large
-from attncore.svm.quadratic import NO_BOUND, least_norm, lift
+from attncore.svm.infeasibility import farkas
+from attncore.svm.large import DENSE_SIZE, solve_large
+from attncore.svm.quadratic import NO_BOUND, Dense, least_norm, least_squares, sharpen
 
 ACCEPT = 1e-13
 LARGE = 1e8
 
 
-def solve(rows: Constraints, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Dual row weights (B, n, T-1) and Farkas weights, each nan where there are none.
+class Best:
+    """The best certified answers so far: ``W (B, d, d)``, ``weights (B, n, T-1)``, ``gap (B,)``; proofs if none."""
 
-    Each method passes the problems that it did not solve on to the next; the best certified answer is kept.
+    def __init__(self, rows: Constraints):
+        self.rows = rows
+        self.W = np.zeros((len(rows), rows.u.shape[-1], rows.u.shape[-1]))
+        self.weights = np.zeros(rows.u.shape[:3])
+        self.gap = np.ones(len(rows))
+        self.proof = np.full(rows.u.shape[:3], np.nan)
+
+    def offer(self, index: np.ndarray, weights: np.ndarray, W: np.ndarray | None = None) -> None:
+        """Keep these weights for the problems `index`, and W (or the W they give), where their gap is smaller."""
+        part = self.rows if index.size == len(self.rows) else self.rows[index]
+        W = part.combine(weights) if W is None else W
+        gap = measure(part, W, weights, "fro").gap
+        better = gap < self.gap[index]
+        kept = index[better]
+        self.W[kept], self.weights[kept], self.gap[kept] = W[better], weights[better], gap[better]
+
+
+def solve(rows: Constraints, tol: float) -> Best:
+    """Solve a flat batch with T > 1, each problem to a gap of `tol` or a proof of infeasibility, where possible.
+
+    Each method passes the problems that it did not solve on to the next.
     """
     B, n, S, d = rows.u.shape
-    weights, proof, gap = np.full((B, n, S), np.nan), np.full((B, n, S), np.nan), np.ones(B)
+    best = Best(rows)
     m, p = n * S, min(n * S, d) * min(n, d)
     solvable = rows.row_norms().min(axis=(1, 2)) > 0
     if m * p * min(m, p) > LARGE:
         for k in np.flatnonzero(solvable):
-            unit = [array[0] for array in _unit(rows[k : k + 1])]
-            lam, infeasible = solve_large(*unit[:3], min(tol, 1e-10))
-            (proof if infeasible else weights)[k] = lam * unit[3] / (lam * unit[3]).sum() ** infeasible
-        return weights, proof
-    methods = [_screened, _dual, _primal] if m <= p else [_primal]
-    for method in methods:
-        left = np.flatnonzero(solvable & (gap > min(tol, ACCEPT)))
-        if not left.size:
-            break
-        part = rows if left.size == B else rows[left]
-        found = method(part)
-        reached = measure(part, part.combine(found), found, "fro").gap
-        better = reached < gap[left]
-        weights[left[better]], gap[left[better]] = found[better], reached[better]
-    return weights, proof
+            _large(rows, k, best, min(tol, 1e-10))
+    else:
+        for method in [_screened, _dual, _primal] if m <= p else [_primal]:
+            left = np.flatnonzero(solvable & (best.gap > min(tol, ACCEPT)))
+            if left.size:
+                best.offer(left, *method(rows if left.size == B else rows[left]))
+    for k in np.flatnonzero((best.gap > tol) & np.isnan(best.proof[:, 0, 0])):
+        proof = farkas(rows, k) if best.gap[k] == 1 else None
+        if proof is not None:
+            best.proof[k] = proof
+        elif m * p <= DENSE_SIZE:
+            best.offer(np.array([k]), *_written_out(rows[[k]], least_squares))
+    return best
+
+
+def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
+    u, z, b, factor = (array[0] for array in _unit(rows[[k]]))
+    lam, infeasible = solve_large(u, z, b, target)
+    weights = lam * factor
+    if infeasible:
+        best.proof[k] = weights / weights.sum()
+    else:
+        best.offer(np.array([k]), weights[None])
 
 
 def _unit(rows: Constraints):
@@ -65,7 +93,7 @@ def _gram(rows: Constraints):
     return gram, b.reshape(B, n * S), back
 
 
-def _dual(rows: Constraints, screen=None) -> np.ndarray:
+def _dual(rows: Constraints, screen=None) -> tuple[np.ndarray]:
     """``min lam^T G lam / 2 - b^T lam`` over ``lam >= 0``: small when constraints are few, wants G regular."""
     gram, b, back = _gram(rows)
     B, m = b.shape
@@ -82,10 +110,10 @@ def _dual(rows: Constraints, screen=None) -> np.ndarray:
             found[k, kept] = x if flag > 0 else np.nan
 
     _share(run, B)
-    return np.maximum(found, 0.0).reshape(back.shape) * back
+    return (np.maximum(found, 0.0).reshape(back.shape) * back,)
 
 
-def _screened(rows: Constraints) -> np.ndarray:
+def _screened(rows: Constraints) -> tuple[np.ndarray]:
     """`_dual` on the rows that a few first-order steps leave in doubt: about half of them."""
 
     def screen(gram, b):
@@ -95,21 +123,26 @@ def _screened(rows: Constraints) -> np.ndarray:
     return _dual(rows, screen)
 
 
-def _primal(rows: Constraints) -> np.ndarray:
+def _primal(rows: Constraints):
     """``min |w|^2 / 2`` over the unit rows in reduced coordinates: exact whatever the rank of the data."""
-    B, n, S = rows.u.shape[:3]
-    found = np.full((B, n * S), np.nan)
+    return _written_out(rows, least_norm)
+
+
+def _written_out(rows: Constraints, method) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (B, n, T-1) and W (B, d, d) from ``method(A, bound)`` on each problem; nan where it gives None."""
+    B, n, S, d = rows.u.shape
+    weights, W = np.full((B, n * S), np.nan), np.full((B, d, d), np.nan)
 
     def run(block):
         for k in block:
-            A, size = unit_rows(rows, k)
-            least = size.min()
-            lam = least_norm(A, least / size)
+            dense = Dense.of(rows, k)
+            lam = method(dense.A, dense.bound)
             if lam is not None:
-                found[k] = lift(A, least / size, lam) / (size * least)
+                w, lam = sharpen(dense.A, dense.bound, lam)
+                weights[k], W[k] = lam * dense.factor, dense.embed(w)
 
     _share(run, B)
-    return found.reshape(B, n, S)
+    return weights.reshape(B, n, S), W
 
 
 def _share(run, count: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from attncore.svm.infeasibility import RESIDUAL, least_squares
+from attncore.svm.infeasibility import farkas_of
 from attncore.svm.matrix_free import Operator, matrix_free
 from attncore.svm.newton import gap, multipliers
-from attncore.svm.quadratic import least_norm, lift
+from attncore.svm.quadratic import least_norm
 
 DENSE_WORK, DENSE_SIZE = 3e9, 2e7
 
@@ -47,7 +47,6 @@ def _dense(u: np.ndarray, z: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, boo
     A = (u[..., :, None] * z[:, None, None, :]).reshape(b.size, -1)
     lam = least_norm(A, b.reshape(-1))
     if lam is not None:
-        return lift(A, b.reshape(-1), lam).reshape(b.shape), False
-    weights = least_squares(A, np.ones(b.size))
-    proved = weights is not None and np.linalg.norm(A.T @ weights) <= RESIDUAL * weights.sum()
-    return (weights if weights is not None else np.zeros(b.size)).reshape(b.shape), proved
+        return lam.reshape(b.shape), False
+    proof = farkas_of(A)
+    return (np.zeros_like(b), False) if proof is None else (proof.reshape(b.shape), True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attncore.svm.constraints import Constraints
-from attncore.svm.infeasibility import reduce
+from attncore.svm.quadratic import Dense
 
 
 def solve_reference(rows: Constraints, b: int, norm: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -22,13 +22,9 @@ def solve_reference(rows: Constraints, b: int, norm: str) -> tuple[np.ndarray, n
         import cvxpy as cp
     except ImportError:
         raise ImportError('the referee needs cvxpy: pip install "attncore[book]"') from None
-    u, z, left, right = reduce(rows, b)
-    n, S = rows.u.shape[1:3]
-    size = rows.row_norms()[b].reshape(-1)
-    unit = size.min()
-    matrices = u[:, :, None] * np.repeat(z, S, axis=0)[:, None, :] / size[:, None, None]
-    W = cp.Variable((u.shape[1], z.shape[1]))
-    margins = matrices.reshape(n * S, -1) @ cp.vec(W, order="C") >= unit / size
+    dense = Dense.of(rows, b)
+    W = cp.Variable((dense.left.shape[1], dense.right.shape[1]))
+    margins = dense.A @ cp.vec(W, order="C") >= dense.bound
     objective = cp.sum_squares(W) / 2 if norm == "fro" else cp.normNuc(W)
     problem = cp.Problem(cp.Minimize(objective), [margins])
     try:
@@ -37,5 +33,7 @@ def solve_reference(rows: Constraints, b: int, norm: str) -> tuple[np.ndarray, n
         return None
     if W.value is None or margins.dual_value is None:
         return None
-    weights = np.maximum(0.0, np.asarray(margins.dual_value)) / size / (unit if norm == "fro" else 1.0)
-    return left @ (W.value / unit) @ right.T, weights.reshape(n, S)
+    weights = np.maximum(0.0, np.asarray(margins.dual_value)) * dense.factor
+    if norm == "nuc":
+        weights *= dense.unit
+    return dense.embed(W.value), weights.reshape(rows.u.shape[1:3])

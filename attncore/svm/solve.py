@@ -7,7 +7,6 @@ import numpy as np
 from attncore.svm import frobenius
 from attncore.svm.assess import package
 from attncore.svm.constraints import Constraints, assemble, check
-from attncore.svm.infeasibility import farkas, nearest_point
 from attncore.svm.reference import solve_reference
 from attncore.svm.solution import InfeasibleError, Solution, Status
 from attncore.validation import one_of, real
@@ -84,16 +83,8 @@ def solve_rows(rows: Constraints, norm: str, tol: float) -> tuple[np.ndarray, np
     if not rows.u.shape[2]:
         none = np.zeros(rows.u.shape[:3])
         return rows.combine(none), none, none
-    weights, proof = frobenius.solve(rows, tol)
-    for b in np.flatnonzero(np.isnan(weights[:, 0, 0])):
-        weights[b] = 0.0
-        if not np.isnan(proof[b, 0, 0]):
-            continue
-        if (found := farkas(rows, b)) is not None:
-            proof[b] = found
-        elif (found := nearest_point(rows, b)) is not None:
-            weights[b] = found
-    W = rows.combine(weights)
+    best = frobenius.solve(rows, tol)
+    W, weights, proof = best.W, best.weights, best.proof
     if norm == "nuc":
         for b in np.flatnonzero(np.isnan(proof[:, 0, 0])):
             if (answer := solve_reference(rows, b, "nuc")) is not None:

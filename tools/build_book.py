@@ -124,8 +124,7 @@ def run_sphinx(args: argparse.Namespace, trees: Path) -> bool:
             warningiserror=True,
             keep_going=True,
             quiet=True,
-            jobs=args.jobs,
-        )
+            )
     finally:
         for reader in multiprocessing.active_children():  # after a crash they would wait for ever to be heard
             reader.terminate()

@@ -1,9 +1,9 @@
 """Run the pages whose code changed, before any is read, and hand each page the outputs of its run.
 
-Sphinx reads pages side by side only when many changed, and MyST-NB runs a page while reading it. Here the
-pages that have no run for their digest are executed first, ``execution_jobs`` kernels at a time however few
-changed; reading then only fetches outputs. A failed page is reported, read without outputs, and tried again
-next time.
+MyST-NB would run a page while Sphinx reads it, and Sphinx reads pages side by side only when many changed
+and every extension can merge what it gathered, which sphinx_proof cannot. Here the pages that have no run
+for their digest are executed first, ``execution_jobs`` kernels at a time however few changed; reading
+then only fetches outputs. A failed page is reported, read without outputs, and tried again next time.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ def package(rows: Constraints, W, weights, proof, norm: str, tol: float, like: t
 
 def _normalise(rows: Constraints, W, weights, norm):
     least = rows.margins(W).min(axis=(1, 2))
-    factor = np.divide(1.0, least, out=np.ones_like(least), where=least > 0)
+    # Rescaling rounds W, which can break rows whose bound is tiny: not for a change in the last digits.
+    off = (least > 0) & (np.abs(least - 1.0) > 1e-14)
+    factor = np.divide(1.0, least, out=np.ones_like(least), where=off)
     shrink = factor
     if norm == "nuc":
         length = dual_norm(rows.combine(weights), norm)

@@ -63,9 +63,9 @@ class TorchArrays:
         return values.amax(0)
 
     @staticmethod
-    def square_norm(M):
-        """Squared Frobenius norms of matrices, (B,)."""
-        return M.square().sum((1, 2))
+    def inner(A, B):
+        """Frobenius inner products of matrices, (B,)."""
+        return (A * B).sum((1, 2))
 
     def columns(self, n: int, B: int):
         """Position of each (sequence, problem) within a row of token values, (n, B)."""
@@ -102,8 +102,8 @@ class NumpyArrays:
         return np.ascontiguousarray(np.einsum("tdnb,tnb->dnb", self.X, g).transpose(2, 0, 1))
 
     @staticmethod
-    def square_norm(M):
-        return np.einsum("bij,bij->b", M, M)
+    def inner(A, B):
+        return np.einsum("bij,bij->b", A, B)
 
     @staticmethod
     def columns(n: int, B: int):

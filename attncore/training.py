@@ -21,9 +21,7 @@ from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
 from attncore.threads import single_thread
 from attncore.validation import one_of, positive_int, real, short
-from attncore.weights import FactoredWeights, FullWeights, start_weights
-
-PARAMETRIZATIONS = {"W": FullWeights, "KQ": FactoredWeights}
+from attncore.weights import PARAMETRIZATIONS, start_weights
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class StepRule:
     def _norms(self, arrays, gradients, log_scale):
         """What each mantissa is divided by, in units of ``exp(log_scale)``; infinite where a norm is zero."""
         xp = arrays.xp
-        squares = [arrays.square_norm(G) for G in gradients]
+        squares = [arrays.inner(G, G) for G in gradients]
         if self.normalization == "joint" and len(squares) > 1:
             squares = [squares[0] + squares[1]] * 2
         norms = [xp.sqrt(square) for square in squares]

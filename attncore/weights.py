@@ -49,6 +49,9 @@ def _T(M):
     return M.swapaxes(-1, -2)
 
 
+PARAMETRIZATIONS = {"W": FullWeights, "KQ": FactoredWeights}
+
+
 def gaussian_start(batch, d: int, m: int, seed: int = 0, scale: float = START_SCALE, dtype=None, device=None):
     """Small Gaussian `K0` and `Q0`, (..., d, m) each, entries of standard deviation ``scale / sqrt(d)``.
 

@@ -101,6 +101,8 @@ class Objective:
         return self.loss.value(self.arrays.tensor(u)).mean(0)
 
     def _log_slope(self, u):
+        if self.loss.takes_numpy:
+            return self.loss.log_slope(u)
         return self.arrays.borrow(self.loss.log_slope(self.arrays.tensor(u)))
 
     def _gap(self, L):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn.functional import logsigmoid
 
@@ -23,19 +24,28 @@ class Loss:
     log_slope : callable
         ``u -> log(-ell'(u))``, elementwise. In logarithm, so that a slope too small or too large for a
         float still weighs the sequences correctly.
+    takes_numpy : bool
+        Whether `log_slope` takes NumPy arrays as well as tensors, which saves the CPU a conversion.
     """
 
     name: str
     value: Callable[[torch.Tensor], torch.Tensor]
     log_slope: Callable[[torch.Tensor], torch.Tensor]
+    takes_numpy: bool = False
+
+
+def _logistic_log_slope(u):
+    """``log(1 / (1 + exp(u)))`` without overflow or cancellation, for either kind of array."""
+    xp = np if isinstance(u, np.ndarray) else torch
+    return -(u.clip(min=0) + xp.log1p(xp.exp(-abs(u))))
 
 
 LOSSES = {
     loss.name: loss
     for loss in (
-        Loss("logistic", lambda u: -logsigmoid(u), lambda u: logsigmoid(-u)),
-        Loss("exponential", lambda u: torch.exp(-u), torch.neg),
-        Loss("correlation", torch.neg, torch.zeros_like),
+        Loss("logistic", lambda u: -logsigmoid(u), _logistic_log_slope, takes_numpy=True),
+        Loss("exponential", lambda u: torch.exp(-u), lambda u: -u, takes_numpy=True),
+        Loss("correlation", lambda u: -u, lambda u: 0 * u, takes_numpy=True),
     )
 }
 

@@ -110,7 +110,7 @@ class StepRule:
         return [a * G + b * M for G, M in zip(gradients, matrices, strict=True)], scale
 
     def _norms(self, arrays, gradients, log_scale):
-        """What each mantissa is divided by, in units of ``exp(log_scale)``; infinite where a norm is zero."""
+        """What each mantissa is divided by, in units of ``exp(log_scale)``: never zero."""
         xp = arrays.xp
         squares = [arrays.inner(G, G) for G in gradients]
         if self.normalization == "joint" and len(squares) > 1:
@@ -119,7 +119,7 @@ class StepRule:
         if self.norm_eps:
             slack = self.norm_eps * xp.exp(-log_scale)
             return [norm + slack for norm in norms]
-        return [xp.where(norm == 0, math.inf, norm) for norm in norms]
+        return [norm + (norm == 0) for norm in norms]
 
 
 def record_schedule(record, steps: int) -> list[int]:

@@ -27,7 +27,7 @@ class FullWeights:
 
     def gradients(self, g):
         """Gradient with respect to `W` from the gradient `g` (T, n, B) with respect to the logits."""
-        return [self.arrays.pull(g) @ _T(self.arrays.z)]
+        return [self.arrays.pull(g) @ self.arrays.zT]
 
 
 class FactoredWeights(FullWeights):

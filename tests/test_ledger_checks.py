@@ -165,3 +165,19 @@ def test_the_first_record_on_the_right_page_is_the_one_shown():
     wrong = found("svm-feasible", {"share": 0.5}, page="book/index")
     [entry] = [e for e in entries(CLAIMS, PAGES, [wrong, *good()]) if e.claim.id == "svm-feasible"]
     assert entry.main.page == FIRST and entry.status == "reproduced"
+
+
+def test_records_read_by_another_process_are_merged():
+    """What a second reader found of its own pages comes in; what it knows of other pages does not."""
+    from ledger import ClaimDomain
+
+    class Env:
+        domaindata = {}
+
+    domain = ClaimDomain(Env())
+    domain.data["records"] |= {"a": [("x", {"claim": "one"})], "b": [("y", {"claim": "old"})]}
+    other = {"records": {"b": [("z", {"claim": "two"})], "a": []}, "shown": {"b", "a"}}
+    domain.clear_doc("b")
+    domain.merge_domaindata(["b", "c"], other)
+    assert [(f.page, f.anchor, f.claim) for f in domain.found] == [("a", "x", "one"), ("b", "z", "two")]
+    assert domain.data["shown"] == {"b"}

@@ -129,8 +129,8 @@ def draw(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     current = all_entries(app)
 
-    def link(found: Found, text: str) -> nodes.Node:
-        return make_refnode(app.builder, docname, found.page, found.anchor, nodes.literal(text=text))
+    def link(found: Found, content: nodes.Node) -> nodes.Node:
+        return make_refnode(app.builder, docname, found.page, found.anchor, content)
 
     for place in places:
         if place["kind"] == "ledger-summary":

@@ -15,8 +15,8 @@ from attncore.course.mime import inline, interval_text, slug
 STATUSES = (*VERDICTS, NOT_CHECKABLE, PLANNED)
 COLUMN = {"2308.16898": "SVM", "2310.05249": "In context", "2603.01514": "Precon\N{SOFT HYPHEN}ditioning"}
 HEADINGS = ("Claim", "Verdict", "Measured")
-Link = Callable[[Found, str], nodes.Node]
-"""Makes a reference to the box of a record, with the given text."""
+Link = Callable[[Found, nodes.Node], nodes.Node]
+"""Makes a reference to the box of a record, with the given content."""
 
 
 def counts(entries: Iterable[Entry]) -> dict[str, int]:
@@ -70,9 +70,8 @@ def page_list(entries: Iterable[Entry], page: str, link: Link) -> nodes.Node:
     listed = nodes.bullet_list(bullet="-", classes=["claims-here"])
     for entry in entries:
         if entry.claim.page == page:
-            name = link(entry.main, entry.claim.id) if entry.main else nodes.literal(text=entry.claim.id)
-            words = nodes.paragraph("", "", name, nodes.Text(": "), verdict_node(entry.status), nodes.Text(". "))
-            words += inline(entry.claim.statement)
+            words = nodes.paragraph("", "", _name(entry, link), nodes.Text(": "), verdict_node(entry.status))
+            words += [nodes.Text(". "), *inline(entry.claim.statement)]
             listed += nodes.list_item("", words)
     return listed if len(listed) else nodes.paragraph(text="This page judges no claim.")
 
@@ -92,9 +91,13 @@ def _claims_table(entries: Sequence[Entry], link: Link) -> nodes.table:
     return table
 
 
+def _name(entry: Entry, link: Link) -> nodes.Node:
+    name = nodes.literal(text=entry.claim.id)
+    return link(entry.main, name) if entry.main else name
+
+
 def _claim_cell(entry: Entry, link: Link) -> list[nodes.Node]:
     claim = entry.claim
-    name = link(entry.main, claim.id) if entry.main else nodes.literal(text=claim.id)
     details = nodes.bullet_list(bullet="-")
     for text in claim.hypotheses:
         details += nodes.list_item("", nodes.paragraph("", "", nodes.Text("Hypothesis: "), *inline(text)))
@@ -106,7 +109,7 @@ def _claim_cell(entry: Entry, link: Link) -> list[nodes.Node]:
         text += inline(quantity.why)
         details += nodes.list_item("", text)
     return [
-        nodes.paragraph("", "", name, classes=["ledger-id"]),
+        nodes.paragraph("", "", _name(entry, link), classes=["ledger-id"]),
         nodes.paragraph("", "", *inline(claim.statement)),
         nodes.raw("", "<details><summary>Hypotheses and rule<span class='visually-hidden'> of "
                   f"{claim.id}</span></summary>", format="html"),
@@ -142,7 +145,8 @@ def _measured_cell(entry: Entry, link: Link) -> list[nodes.Node]:
             cell.append(nodes.paragraph(text="; ".join(said)))
     for found, verdict in entry.controls:
         dropped = "; ".join(name for name, holds in found.record["hypotheses"].items() if not holds)
-        cell.append(nodes.paragraph("", "", link(found, f"Control without {dropped}"), nodes.Text(f": {verdict}")))
+        name = link(found, nodes.Text(f"Control without {dropped}"))
+        cell.append(nodes.paragraph("", "", name, nodes.Text(f": {verdict}")))
     return cell or [nodes.paragraph(text="\N{EM DASH}")]
 
 

@@ -87,11 +87,13 @@ def run_pages(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
     for outcome in pool.run(todo, lambda docname: say(f"  running   {docname}")):
         docname = outcome.job.docname
         done += 1
-        if outcome.error is None:
-            run_store.keep(store, docname, env.run_digests[docname], outcome.job.notebook, outcome.record)
-        else:
+        if outcome.error is not None:
             _fail(env, docname, f"a cell failed:\n{outcome.error}")
-        word = "executed" if outcome.error is None else "FAILED  "
+        elif run_digest(root, docname) != env.run_digests[docname]:
+            _fail(env, docname, "its code changed while it ran: build again")
+        else:
+            run_store.keep(store, docname, env.run_digests[docname], outcome.job.notebook, outcome.record)
+        word = "FAILED  " if docname in env.failed_pages else "executed"
         say(f"  {word}  {docname:45} {cost(outcome.record)}  ({done} of {len(todo)})")
 
 

@@ -64,7 +64,7 @@ def run_digest(root: Path, docname: str) -> str | None:
 def page_digest(root: Path, docname: str, pages: Iterable[str] = ()) -> str:
     """Digest of a page as built: its run digest, text and registry entries.
 
-    ``pages`` are the names of the whole book: a page that shows all of it (ledger, status: see ``WHOLE_BOOK``) depends on each.
+    ``pages`` names the whole book: a page that shows all of it (see ``WHOLE_BOOK``) depends on each.
     """
     page = read_page(page_file(root, docname))
     whole = WHOLE_BOOK.search(page.text) is not None
@@ -108,7 +108,7 @@ def check_site(root: Path, html: Path, toc: Path | None = None) -> list[str]:
         if found is None:
             lines.append(f"{docname}: the built page carries no digest")
         elif found[1] != want:
-            lines.append(f"{docname}: built from {found[1]}, the tree is {want}")
+            lines.append(f"{docname}: built from {found[1]}, the tree is {want}: build it (again)")
     lines += [f"{path}: no source makes this file" for path in leftovers(html, pages)]
     return lines
 

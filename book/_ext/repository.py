@@ -113,6 +113,15 @@ def configure(app, config) -> None:
     config.html_theme_options = options | theme_options(address(Path(app.confdir)))
 
 
+def plain_icons(app, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Give launch buttons an icon of the theme's font: their pictures repeat the words beside them."""
+    for group in context.get("header_buttons", ()):
+        if group.get("label") == "launch-buttons":
+            for button in group["buttons"]:
+                button["icon"] = "fas fa-play"
+
+
 def setup(app) -> dict:
     app.connect("config-inited", configure, priority=10)
+    app.connect("html-page-context", plain_icons, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -38,11 +38,11 @@ def book_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
-def site_folder() -> Path:
-    """The built site; where there is none a test is skipped, and under CI fails."""
-    folder = ROOT / "_build" / "html"
+def site() -> Path:
+    """The built site (`BOOK_SITE` names another); where there is none a test is skipped, and under CI fails."""
+    folder = Path(os.environ.get("BOOK_SITE", ROOT / "_build" / "html")).resolve()
     if not (folder / "index.html").exists():
-        pytest.skip("there is no built site in _build/html: run `make book` first")
+        pytest.skip(f"there is no built site in {folder}: run `make book` first")
     return folder
 
 

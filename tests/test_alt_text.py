@@ -147,7 +147,7 @@ def test_an_unreadable_page_is_a_fault(lint):
 
 
 @pytest.fixture
-def site(tmp_path):
+def lint_site(tmp_path):
     def run(**pages):
         for name, body in pages.items():
             (tmp_path / f"{name}.html").write_text(f"<html><body>{body}</body></html>", encoding="utf8")
@@ -160,8 +160,9 @@ def img(alt=GOOD, src="a.png", more=""):
     return f'<img alt="{alt}" src="{src}"{more}>'
 
 
-def test_a_good_page_is_clean(site):
-    assert site(a=f"<figure>{img()}<figcaption>Wider is faster.</figcaption></figure>", b="<p>no picture</p>") == []
+def test_a_good_page_is_clean(lint_site):
+    figure = f"<figure>{img()}<figcaption>Wider is faster.</figcaption></figure>"
+    assert lint_site(a=figure, b="<p>no picture</p>") == []
 
 
 @pytest.mark.parametrize(
@@ -176,22 +177,22 @@ def test_a_good_page_is_clean(site):
         ("<pre>&lt;matplotlib.legend.Legend at 0x7f&gt;</pre>", "semicolon"),
     ],
 )
-def test_each_fault_of_a_built_page_is_found(site, body, match):
-    (fault,) = site(a=body)
+def test_each_fault_of_a_built_page_is_found(lint_site, body, match):
+    (fault,) = lint_site(a=body)
     assert fault.startswith("a.html: ") and match in fault
 
 
-def test_decoration_must_say_so(site):
-    assert site(a=img(alt="", more=' class="decorative"')) == []
+def test_decoration_must_say_so(lint_site):
+    assert lint_site(a=img(alt="", more=' class="decorative"')) == []
 
 
-def test_the_same_text_twice_in_the_book(site):
-    (fault,) = site(a=img(), b=img(src="b.png"))
+def test_the_same_text_twice_in_the_book(lint_site):
+    (fault,) = lint_site(a=img(), b=img(src="b.png"))
     assert fault.startswith("b.html: the same alt text as another picture, on a.html")
 
 
-def test_the_same_picture_twice_may_share_its_text(site):
-    assert site(a=img(src="_images/a.png"), b=img(src="../_images/a.png")) == []
+def test_the_same_picture_twice_may_share_its_text(lint_site):
+    assert lint_site(a=img(src="_images/a.png"), b=img(src="../_images/a.png")) == []
 
 
 def widget(value, name="HTMLModel"):
@@ -199,10 +200,10 @@ def widget(value, name="HTMLModel"):
     return f'<script type="application/vnd.jupyter.widget-state+json">{state}</script>'
 
 
-def test_frames_of_widgets_are_pictures_too(site):
-    assert site(a=widget(img())) == []
-    assert "without alt text" in site(a=widget("<img src='a.png'>"))[0]
-    assert "without alt text" in site(a=widget("", name="ImageModel"))[0]
+def test_frames_of_widgets_are_pictures_too(lint_site):
+    assert lint_site(a=widget(img())) == []
+    assert "without alt text" in lint_site(a=widget("<img src='a.png'>"))[0]
+    assert "without alt text" in lint_site(a=widget("", name="ImageModel"))[0]
 
 
 def test_the_sources_of_the_book(book_folder):
@@ -211,5 +212,5 @@ def test_the_sources_of_the_book(book_folder):
 
 
 @pytest.mark.book
-def test_the_built_book(site_folder):
-    assert alt_text.check_site(site_folder) == []
+def test_the_built_book(site):
+    assert alt_text.check_site(site) == []

@@ -25,7 +25,13 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-SPECIAL = {"index": "redirects to the first page", "search": "the search", "genindex": "the index"}
+PATIENCE = 20_000  # milliseconds, for a machine with other work
+SPECIAL = {
+    "index": "redirects to the first page",
+    "search": "the search",
+    "genindex": "the index",
+    "prf-prf": "the index of theorems and definitions",
+}
 """Pages that Sphinx makes itself, with what they are."""
 
 
@@ -93,6 +99,13 @@ class Log:
     failed: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
+    def copy(self) -> Log:
+        return Log(list(self.errors), list(self.failed), list(self.foreign))
+
+    def clear(self) -> None:
+        for kept in (self.errors, self.failed, self.foreign):
+            kept.clear()
+
 
 def keep_log(page: Page, address: str) -> Log:
     """Record console errors, uncaught errors, failed requests and requests that leave `address`."""
@@ -115,6 +128,7 @@ def keep_log(page: Page, address: str) -> Log:
 def open_page(browser: Browser, width: int = 1280, mode: str | None = None):
     """Open a page in a context of its own; `mode` is the reader's choice, "light" or "dark"."""
     context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE)
     if mode:
         store = "localStorage.getItem('mode') || localStorage.setItem('mode', '{0}')"
         context.add_init_script(f"try {{ {store.format(mode)} }} catch (e) {{ }}")

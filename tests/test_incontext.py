@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from attncore import incontext
+from attncore.incontext.draws import draw_counts, draw_features
+from attncore.incontext.sampled import _rise
 
 
 def test_exact_and_count_level_agree_within_sampling_error():
@@ -125,6 +128,39 @@ def test_a_step_size_that_raises_the_loss_is_reported():
     assert wild.status == "the loss rose, first at step 3: use a smaller eta"
     both = incontext.simulate("exact", K=5, N=3, p1=0.8, eta=[1.0, 1000.0], steps=100)
     assert both.loss_rises.tolist() == [-1, 3] and "in 1 of 2 settings" in both.status
+
+
+def test_sampled_losses_count_as_risen_beyond_their_noise():
+    loss, error = torch.tensor([0.48, 0.51, 0.5, 0.8]), torch.full((4,), 0.01)
+    assert _rise([0, 5, 10, 15], loss, error, start=0.5) == 15
+    assert _rise([0, 5, 10], loss[:3], error[:3], start=0.5) == -1
+    assert _rise([0, 5], torch.tensor([0.5, math.nan]), error[:2], start=0.5) == 5
+    assert int(incontext.simulate("count", K=4, N=9, steps=9, prompts=200).loss_rises) == -1
+
+
+def test_the_count_level_survives_saturation():
+    run = incontext.simulate("count", K=5, N=3, p1=0.8, eta=3e4, steps=8, prompts=60)
+    assert bool(torch.isfinite(run.loss).all()) and float(run.matrix().abs().max()) > 1000
+
+
+def test_draws_have_the_stated_probabilities():
+    """A probability far below 2^-16 is met too: that is where the table of the sampler cannot tell."""
+    p = np.array([3e-6, 0.3, 0.5, 0.2 - 3e-6])
+    drawn = np.bincount(draw_features(np.random.default_rng(0), p, 4_000_000), minlength=4)
+    assert stats.chisquare(drawn, 4_000_000 * p).pvalue > 1e-4
+    assert 1 <= drawn[0] <= 40
+    for N in (6, 600):
+        counts = draw_counts(np.random.default_rng(N), np.array([0.2, 0.5, 0.3]), N, 40_000)
+        assert (counts.sum(1) == N).all()
+        np.testing.assert_allclose(counts.mean(0), N * np.array([0.2, 0.5, 0.3]), rtol=0.02)
+        covariance = N * (np.diag([0.2, 0.5, 0.3]) - np.outer([0.2, 0.5, 0.3], [0.2, 0.5, 0.3]))
+        np.testing.assert_allclose(np.cov(counts.T), covariance, atol=0.03 * N)
+
+
+def test_settings_of_a_batch_draw_their_own_prompts():
+    for level in ("token", "count"):
+        loss = incontext.simulate(level, K=[4, 4], N=9, steps=0, prompts=50).loss
+        assert float(loss[0, 0]) != float(loss[0, 1])
 
 
 def test_prompt_law_averages_to_the_attention_of_the_column():

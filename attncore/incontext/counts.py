@@ -30,9 +30,7 @@ def count_step(q: torch.Tensor, counts: torch.Tensor, query: torch.Tensor):
     a : Tensor (B, K)
         Attention to each feature.
     """
-    weight = torch.exp(q - q.amax(0)).T
-    held = counts * weight[query]
-    a = held / held.sum(-1, keepdim=True)
+    a = torch.softmax(counts.log() + q.T[query], -1)
     square = (a * a).sum(-1, keepdim=True)
     at_query = query[:, None]
     a_k = a.gather(1, at_query)

@@ -15,6 +15,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+# nodes handled at a time: the temporaries of a block stay in the cache
+BLOCK = 8192
+
 
 def square_sum(n, J):
     """``M_J(n)``, the expected sum of squared counts of `n` tokens over `J` equally likely features."""
@@ -109,26 +112,31 @@ class TrinomialSum:
         n = np.maximum(flat[0][:, None] - c_k - c_1, 0.0)
         full = shape + c_k.shape[-1:]
         squares = square_sum(n, np.maximum(np.ravel(J), 1)[:, None])
-        self.c_k, self.c_1, self.n, self.squares, self.weight = (
-            xp.array(v.reshape(full)) for v in (c_k, c_1, n, squares, _pad([x[2] for x in nodes], 0.0)))
+        arrays = [v.reshape(full) for v in (c_k, c_1, n, squares, _pad([x[2] for x in nodes], 0.0))]
+        self.blocks = [[xp.array(np.ascontiguousarray(v[..., i:i + BLOCK])) for v in arrays]
+                       for i in range(0, full[-1], BLOCK)]
         self.dropped = np.reshape([x[3] for x in nodes], shape)
         self.p_k, self.J, self.xp = xp.array(p_k), xp.array(np.maximum(J, 1)), xp
         self.has_others = xp.array((np.asarray(J) > 0).astype(float))
 
     def rates(self, q):
         """``g (..., 3)`` with conserved sum, ``loss_k``, and ``(1 - E Attn_k, E Attn_1)``."""
-        dot, w = self.xp.dot, self.weight
         # beyond e^300 attention is saturated, and the ratio below must not overflow
         ratio = self.xp.exp(self.xp.clip(q[..., :2] - q[..., 2:], -300.0, 300.0))
-        up_k, dominant = ratio[..., :1], self.c_1 * ratio[..., 1:]
-        others = dominant + self.n
-        inverse = 1 / (self.c_k * up_k + others)
-        rest, a_1 = others * inverse, dominant * inverse
-        S = a_1 * a_1 + self.squares * inverse * inverse
-        a_k = 1 - rest
-        f = rest * rest + S
-        alpha = self.p_k * dot(w, a_k * f)
-        beta_1 = self.p_k * dot(w, a_1 * (S - a_1 - a_k * rest))
+        parts = [self._moments(ratio[..., :1], ratio[..., 1:], *block) for block in self.blocks]
+        up, down, twice_loss, rest, attn_1 = (sum(part) for part in zip(*parts, strict=True))
+        alpha, beta_1 = self.p_k * up, self.p_k * down
         beta_n = -(alpha + beta_1) / self.J * self.has_others
-        g = self.xp.stack([alpha, beta_1, beta_n], -1)
-        return g, 0.5 * dot(w, f), (dot(w, rest), dot(w, a_1))
+        return self.xp.stack([alpha, beta_1, beta_n], -1), 0.5 * twice_loss, (rest, attn_1)
+
+    def _moments(self, w_k, w_1, c_k, c_1, n, squares, weight):
+        dot = self.xp.dot
+        dominant = c_1 * w_1
+        others = dominant + n
+        inverse = 1 / (c_k * w_k + others)
+        rest, a_1 = others * inverse, dominant * inverse
+        S = a_1 * a_1 + squares * inverse * inverse
+        f = rest * rest + S
+        fall = S - a_1 - rest + rest * rest
+        return (dot(weight, f - rest * f), dot(weight, a_1 * fall), dot(weight, f), dot(weight, rest),
+                dot(weight, a_1))

@@ -7,6 +7,7 @@ import torch
 
 from attncore.incontext.columns import query_first
 from attncore.incontext.counts import count_step
+from attncore.incontext.draws import draw_counts, draw_features
 from attncore.incontext.floors import column_floors, initial_loss
 from attncore.incontext.result import Column
 from attncore.incontext.settings import Settings, orthonormal_features
@@ -47,10 +48,9 @@ class CountSampler:
         self.start = torch.zeros(len(p), len(p), dtype=torch.float64, device=device)
 
     def step(self, q):
-        counts = torch.from_numpy(self.generator.multinomial(self.N, self.p, size=self.size).astype(np.float64))
-        query = np.searchsorted(np.cumsum(self.p)[:-1], self.generator.random(self.size), side="right")
-        query = torch.from_numpy(query).to(self.device)
-        losses, direction, a = count_step(q, counts.to(self.device), query)
+        counts = torch.from_numpy(draw_counts(self.generator, self.p, self.N, self.size)).to(self.device)
+        query = torch.from_numpy(draw_features(self.generator, self.p, self.size).astype(np.int64)).to(self.device)
+        losses, direction, a = count_step(q, counts, query)
         return losses, direction, (a, query)
 
     def describe(self, q, direction, extra):
@@ -95,7 +95,7 @@ def simulate_sampled(level, settings: Settings, steps, recorded, prompts, seed, 
 
 
 def _rise(recorded, loss, error, start: float) -> int:
-    above = (loss > start + 5 * error).nonzero()
+    above = (~(loss <= start + 5 * error)).nonzero()
     return recorded[int(above[0])] if len(above) else -1
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attncore.incontext.draws import draw_features
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -25,9 +27,7 @@ class Prompts:
 
 def sample_prompts(generator: np.random.Generator, p: np.ndarray, N: int, d: int, size: int, device) -> Prompts:
     """Draw `size` prompts of `N` tokens with feature probabilities `p`, tasks in ``R^d``."""
-    edges = np.cumsum(p)[:-1]
-    features = np.searchsorted(edges, generator.random((size, N + 1)), side="right")
-    features = torch.from_numpy(features).to(device)
+    features = torch.from_numpy(draw_features(generator, p, (size, N + 1)).astype(np.int64)).to(device)
     return Prompts(features[:, :N], features[:, N], torch.from_numpy(generator.standard_normal((size, d))).to(device))
 
 

@@ -82,12 +82,20 @@ def assemble(X: torch.Tensor, z: torch.Tensor, selected: torch.Tensor) -> Constr
     n, T, d = X.shape[-3:]
     tokens = X.detach().cpu().numpy().astype(np.float64, copy=False).reshape(-1, n, T, d)
     queries = z.detach().cpu().numpy().astype(np.float64, copy=False).reshape(-1, n, d)
-    picked = selected.cpu().numpy().reshape(-1, n)
-    other = np.arange(T - 1) + (np.arange(T - 1) >= picked[..., None])
-    u = np.take_along_axis(tokens, picked[..., None, None], 2) - np.take_along_axis(tokens, other[..., None], 2)
-    cu = _power_of_two(np.abs(u).max(axis=(1, 2, 3), initial=0.0))
-    cz = _power_of_two(np.abs(queries).max(axis=(1, 2)))
-    return Constraints(u / cu[:, None, None, None], queries / cz[:, None, None], other, cu * cz)
+    picked = selected.cpu().numpy().reshape(-1, n, 1)
+    other = np.arange(T - 1) + (np.arange(T - 1) >= picked)
+    flat, first = tokens.reshape(-1, d), T * np.arange(len(tokens) * n).reshape(-1, n, 1)
+    u = flat.take(first + other, axis=0)
+    np.subtract(flat.take(first + picked, axis=0), u, out=u)
+    cu = _power_of_two(_largest(u))
+    cz = _power_of_two(_largest(queries))
+    u /= cu[:, None, None, None]
+    return Constraints(u, queries / cz[:, None, None], other, cu * cz)
+
+
+def _largest(array: np.ndarray) -> np.ndarray:
+    flat = array.reshape(len(array), -1)
+    return np.maximum(flat.max(1, initial=0.0), -flat.min(1, initial=0.0))
 
 
 def _power_of_two(largest: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from attncore.svm.quadratic import NO_BOUND, Dense, least_norm, least_squares, s
 
 ACCEPT = 1e-13
 LARGE = 1e8
+CHUNK = 2**18  # Gram matrix entries formed at once: a batch of any size needs little memory, and stays in cache
 
 
 class Best:
@@ -54,8 +55,9 @@ def solve(rows: Constraints, tol: float) -> Best:
     else:
         for method in [_screened, _dual, _primal] if m <= p else [_primal]:
             left = np.flatnonzero(solvable & (best.gap > min(tol, ACCEPT)))
-            if left.size:
-                best.offer(left, *method(rows if left.size == B else rows[left]))
+            for part in np.split(left, range(CHUNK // m**2 + 1, left.size, CHUNK // m**2 + 1)):
+                if part.size:
+                    best.offer(part, *method(rows if part.size == B else rows[part]))
     for k in np.flatnonzero((best.gap > tol) & np.isnan(best.proof[:, 0, 0])):
         proof = farkas(rows, k) if best.gap[k] == 1 else None
         if proof is not None:
@@ -89,7 +91,7 @@ def _gram(rows: Constraints):
     B, n, S, d = u.shape
     flat = u.reshape(B, n * S, d)
     gram = flat @ np.ascontiguousarray(flat.swapaxes(1, 2))
-    gram *= np.repeat(np.repeat(z @ z.swapaxes(1, 2), S, 1), S, 2)
+    gram.reshape(B, n, S, n * S)[...] *= np.repeat(z @ z.swapaxes(1, 2), S, 2)[:, :, None]
     return gram, b.reshape(B, n * S), back
 
 
@@ -117,6 +119,7 @@ def _screened(rows: Constraints) -> tuple[np.ndarray]:
     """`_dual` on the rows that a few first-order steps leave in doubt: about half of them."""
 
     def screen(gram, b):
+        gram, b = gram.astype(np.float32), b.astype(np.float32)
         lam = accelerated(lambda x: (gram @ x[..., None])[..., 0], b, 10)
         return (lam > 0) | ((gram @ lam[..., None])[..., 0] < 1.05 * b)
 

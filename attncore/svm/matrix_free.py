@@ -98,6 +98,14 @@ def active_set(full: Operator, half: Operator, b, lam, rounds: int = ROUNDS, exa
     return np.maximum(lam.astype(np.float64), 0.0)
 
 
+def pick(u: np.ndarray, index: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Rows ``u[i, index[i]]``, zero where the mask is False."""
+    n, S, d = u.shape
+    picked = u.reshape(n * S, d).take(index + S * np.arange(n)[:, None], axis=0)
+    picked[~mask] = 0.0
+    return picked
+
+
 @dataclass(frozen=True)
 class Block:
     """The active rows, padded to the same number in each sequence, with the preconditioner."""
@@ -112,7 +120,7 @@ class Block:
         width = max(1, int(active.sum(1).max()))
         index = np.argsort(~active, axis=1, kind="stable")[:, :width]
         mask = np.take_along_axis(active, index, 1)
-        u = np.take_along_axis(operator.u, index[..., None], 1) * mask[..., None]
+        u = pick(operator.u, index, mask)
         grams = u @ u.swapaxes(1, 2)
         diagonal = np.arange(width)
         grams[:, diagonal, diagonal] += ~mask + np.float32(shift)
@@ -122,7 +130,7 @@ class Block:
         return np.take_along_axis(values, self.index, 1) * self.mask
 
     def rows(self, u):
-        return np.take_along_axis(u, self.index[..., None], 1) * self.mask[..., None]
+        return pick(u, self.index, self.mask)
 
     def scatter(self, x, shape):
         out = np.zeros(shape, x.dtype)

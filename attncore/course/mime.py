@@ -73,7 +73,8 @@ def claim_box(record: dict) -> nodes.admonition:
     else:
         control = record["role"] == "control"
         box = nodes.admonition(classes=["claim", "claim-control" if control else f"claim-{slug(verdict)}"])
-        box += nodes.title(text=f"{'Control of claim' if control else 'Claim'} {claim.id}: {verdict}")
+        box += nodes.title("", f"{'Control of claim' if control else 'Claim'} {claim.id}: ",
+                           nodes.Text(verdict) if control else verdict_words(verdict))
         if control:
             box += nodes.paragraph(text=_control_sentence(record, verdict))
         box += nodes.paragraph("", "", *inline(claim.statement), classes=["claim-statement"])
@@ -84,8 +85,13 @@ def claim_box(record: dict) -> nodes.admonition:
 
 
 def slug(verdict: str) -> str:
-    """Return a verdict as part of a CSS class, such as ``not-reproduced``; the style sheet adds its sign."""
+    """Return a verdict as part of a CSS class, such as ``not-reproduced``."""
     return verdict.replace(" ", "-")
+
+
+def verdict_words(verdict: str) -> nodes.inline:
+    """Return a verdict in words, of a class to which the style sheet adds the verdict's sign."""
+    return nodes.inline(text=verdict, classes=["verdict", f"verdict-{slug(verdict)}"])
 
 
 def inline(text: str) -> list[nodes.Node]:

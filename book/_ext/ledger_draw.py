@@ -10,7 +10,7 @@ from ledger_checks import MISSING, PLANNED, Entry, Found
 
 from attncore.course.claims import NOT_CHECKABLE, PAPERS, VERDICTS
 from attncore.course.ledger import number
-from attncore.course.mime import inline, interval_text, slug
+from attncore.course.mime import inline, interval_text, slug, verdict_words
 
 STATUSES = (*VERDICTS, NOT_CHECKABLE, PLANNED)
 COLUMN = {"2308.16898": "SVM", "2310.05249": "In context", "2603.01514": "Precon\N{SOFT HYPHEN}ditioning"}
@@ -48,7 +48,7 @@ def summary_table(entries: Sequence[Entry]) -> nodes.table:
     by_paper = [counts(e for e in entries if e.claim.paper == arxiv) for arxiv in PAPERS]
     total = counts(entries)
     rows = [
-        [verdict_node(status), *(str(counted.get(status, 0)) for counted in by_paper), str(total[status])]
+        [verdict_words(status), *(str(counted.get(status, 0)) for counted in by_paper), str(total[status])]
         for status in total
     ]
     rows.append(["all", *(str(sum(counted.values())) for counted in by_paper), str(len(entries))])
@@ -70,15 +70,10 @@ def page_list(entries: Iterable[Entry], page: str, link: Link) -> nodes.Node:
     listed = nodes.bullet_list(bullet="-", classes=["claims-here"])
     for entry in entries:
         if entry.claim.page == page:
-            words = nodes.paragraph("", "", _name(entry, link), nodes.Text(": "), verdict_node(entry.status))
+            words = nodes.paragraph("", "", _name(entry, link), nodes.Text(": "), verdict_words(entry.status))
             words += [nodes.Text(". "), *inline(entry.claim.statement)]
             listed += nodes.list_item("", words)
     return listed if len(listed) else nodes.paragraph(text="This page judges no claim.")
-
-
-def verdict_node(status: str) -> nodes.inline:
-    """A status in words; the style sheet adds its sign."""
-    return nodes.inline(text=status, classes=["verdict", f"verdict-{slug(status)}"])
 
 
 def _claims_table(entries: Sequence[Entry], link: Link) -> nodes.table:
@@ -119,7 +114,7 @@ def _claim_cell(entry: Entry, link: Link) -> list[nodes.Node]:
 
 
 def _verdict_cell(entry: Entry) -> list[nodes.Node]:
-    cell: list[nodes.Node] = [nodes.paragraph("", "", verdict_node(entry.status))]
+    cell: list[nodes.Node] = [nodes.paragraph("", "", verdict_words(entry.status))]
     if entry.claim.reason:
         cell.append(nodes.paragraph("", "", *inline(entry.claim.reason)))
     elif entry.claim.because:

@@ -63,12 +63,12 @@ def solve(rows: Constraints, tol: float) -> Best:
         if proof is not None:
             best.proof[k] = proof
         elif m * p <= DENSE_SIZE:
-            best.offer(np.array([k]), *_written_out(rows[[k]], least_squares))
+            best.offer(np.array([k]), *_written_out(rows[k : k + 1], least_squares))
     return best
 
 
 def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
-    u, z, b, factor = (array[0] for array in _unit(rows[[k]]))
+    u, z, b, factor = (array[0] for array in _unit(rows[k : k + 1]))
     lam, infeasible = solve_large(u, z, b, target)
     weights = lam * factor
     if infeasible:

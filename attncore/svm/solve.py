@@ -47,9 +47,26 @@ def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
 
     Notes
     -----
-    Which solver, and why: "fro" goes to DAQP, a dual active-set method, in coordinates of
-    span(differences) x span(queries). "nuc" goes to cvxpy (extra ``book``), about 1e-6 accurate. Either way
-    the answer is accepted on its certified gap only.
+    **Which solver, and why.** The choice is by size; every answer is accepted on its certified gap alone, and
+    what one method leaves uncertified goes to the next.
+
+    Let m = n (T - 1) be the number of constraints and p the number of coordinates of W in
+    span(differences) x span(queries), where every minimiser lives.
+
+    * *Small* (m p min(m, p) <= 1e8) *and* m <= p: the dual, whose Gram matrix costs little, by DAQP, an exact
+      active-set method, on the rows that ten first-order steps leave in doubt; then on all rows.
+    * *Small and* m > p, or the Gram matrix is singular (copies of tokens, dependent queries): DAQP on the primal
+      in reduced coordinates, for which rank is no obstacle. Points that rounding spoils (nearly infeasible,
+      bounds many orders of magnitude apart) are recomputed from their active rows, or lifted.
+    * *Large*: a matrix-free primal-dual active set method, with conjugate gradients preconditioned sequence by
+      sequence; no m x m matrix is formed. Where it does not settle, DAQP on the data compressed to their numerical
+      rank if that makes them small, else the method of multipliers with a globalised Newton method.
+    * *Infeasible*: non-negative least squares (small) or the diverging multipliers (large) give the Farkas
+      certificate. The rest of the batch is solved.
+    * *"nuc"*: cvxpy (extra ``book``), about 1e-8 accurate at best: usually APPROXIMATE, with its true gap.
+
+    Batches of small problems are shared between ``torch.get_num_threads()`` threads. The work is done on the CPU,
+    in float64, whatever the device and dtype of the inputs.
 
     References
     ----------

@@ -243,8 +243,8 @@ def test_check_site_accepts_the_trees_site_and_names_what_is_not(tree):
 
 
 @pytest.mark.book
-def test_the_built_site_is_the_trees(root, site_folder):
-    assert freshness.check_site(root, site_folder) == []
+def test_the_built_site_is_the_trees(root, site):
+    assert freshness.check_site(root, site) == []
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,8 @@ def test_what_a_browser_would_not_fetch_is_let_be(html):
 def test_a_site_is_searched_page_by_page_style_by_style_and_script_by_script(tmp_path):
     files = {
         "book/a.html": REMOTE_HTML[0],
-        "book/b.html": LOCAL_HTML[0],
+        "book/b.html": LOCAL_HTML[0]
+        + '<script src="../_static/js/ours.js?v=1"></script><img src="gone.png">',
         "_static/css/a.css": "/* url(https://example.org/no) */ a { b: url(https://example.org/yes) }",
         "_static/js/ours.js": 'fetch("https://example.org/yes")',
         "_static/vendor/lib.js": 'fetch("https://example.org/no")',
@@ -76,19 +77,20 @@ def test_a_site_is_searched_page_by_page_style_by_style_and_script_by_script(tmp
         "_static/css/a.css: remote asset https://example.org/yes",
         "_static/js/ours.js: remote asset https://example.org/yes",
         "book/a.html: remote asset https://example.org/a.png",
+        "book/b.html: there is no gone.png",
     ]
 
 
 @pytest.mark.book
-def test_the_built_site_fetches_nothing(site_folder):
-    assert offline.check_site(site_folder) == []
+def test_the_built_site_fetches_nothing(site):
+    assert offline.check_site(site) == []
 
 
 @pytest.mark.book
-def test_the_built_site_has_no_trace_of_thebe(site_folder):
-    pages = [p for p in site_folder.rglob("*.html") if "_static" not in p.parts]
+def test_the_built_site_has_no_trace_of_thebe(site):
+    pages = [p for p in site.rglob("*.html") if "_static" not in p.parts]
     assert pages
-    assert not [p.name for p in pages if re.search("THEBE_JS_URL|x-thebe", p.read_text("utf8"))]
+    assert not [p.name for p in pages if re.search("THEBE_JS_URL|x-thebe|sphinx-thebe", p.read_text("utf8"))]
 
 
 def test_the_vendored_files_are_those_of_the_manifest():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 REMOTE = r"""(?:https?:)?//[^\s"'<>)]+"""
 LOADING_TAG = re.compile(
@@ -15,6 +16,7 @@ LOADING_TAG = re.compile(
 )
 LOADING_ATTRIBUTE = re.compile(rf"""\b(?:src|data|poster|href|xlink:href)\s*=\s*["']?({REMOTE})""", re.I)
 SRCSET = re.compile(r"""\b(?:srcset|imagesrcset)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.I)
+LOCAL_FILE = re.compile(r"""\b(?:src|href)\s*=\s*["']([^"'#?:]+)["'#?]""", re.I)
 LINK = re.compile(r"<link\b[^>]*>", re.I)
 RELS = "stylesheet|preload|prefetch|preconnect|icon|modulepreload|dns-prefetch|manifest"
 LOADING_REL = re.compile(rf"""\brel\s*=\s*["']?[^"'>]*\b({RELS})""", re.I)
@@ -51,6 +53,13 @@ def remote_assets(html: str) -> list[str]:
     return found
 
 
+def local_assets(html: str) -> list[str]:
+    """Relative addresses of the scripts, styles and pictures that a page loads."""
+    tags = [tag[0] for tag in LOADING_TAG.finditer(html)]
+    tags += [link for link in LINK.findall(html) if LOADING_REL.search(link)]
+    return [address for tag in tags for address in LOCAL_FILE.findall(tag)]
+
+
 def remote_in_css(text: str) -> list[str]:
     return [a or b for a, b in STYLE.findall(re.sub(r"/\*.*?\*/", "", text, flags=re.S))]
 
@@ -68,14 +77,17 @@ def foreign_widgets(state: str) -> list[str]:
 
 
 def check_site(html: Path) -> list[str]:
-    """Remote assets of a built site, as messages."""
+    """Remote assets of a built site, and local ones that are not there, as messages."""
     lines = []
     for path in sorted(html.rglob("*")):
         relative = path.relative_to(html)
         if "vendor" in relative.parts or not path.is_file():
             continue
         if path.suffix == ".html" and relative.parts[0] != "_static":
-            found = remote_assets(path.read_text("utf8", "replace"))
+            text = path.read_text("utf8", "replace")
+            found = remote_assets(text)
+            lost = (one for one in local_assets(text) if not (path.parent / unquote(one)).is_file())
+            lines += [f"{relative.as_posix()}: there is no {one}" for one in dict.fromkeys(lost)]
         elif path.suffix == ".css":
             found = remote_in_css(path.read_text("utf8", "replace"))
         elif path.suffix in (".js", ".mjs") and len(relative.parts) > 2 and relative.parts[1] in OUR_SCRIPTS:
@@ -92,6 +104,7 @@ def unplug_thebe(app, config) -> None:
         for listener in list(listeners):
             if listener.handler.__module__.partition(".")[0] == "sphinx_thebe":
                 app.disconnect(listener.id)
+    app.registry.css_files = [entry for entry in app.registry.css_files if "thebe" not in entry[0]]
 
 
 def setup(app) -> dict:

@@ -18,7 +18,7 @@ from attncore.course.ledger import MIME, Record, number
 RECORD = "claim_record"
 """Attribute of the box that holds the record, as JSON."""
 
-HEADINGS = ("Quantity", "Measured", "Interval", "Reproduced if", "Partly if")
+HEADINGS = ("Quantity", "Measured", "Interval", "Reproduced if (partly if)")
 
 
 class ClaimBox:
@@ -112,7 +112,8 @@ def measured_table(claim: Claim, record: dict) -> nodes.table:
     for name in [*judged, *(name for name in record["measured"] if name not in judged)]:
         reproduced, partly = claim.rule.thresholds.get(name, ("not judged", None))
         rows.append((name, number(record["measured"][name], judged.get(name)),
-                     interval_text(record["intervals"].get(name)), reproduced, partly or "\N{EM DASH}"))
+                     interval_text(record["intervals"].get(name)),
+                     f"{reproduced} ({partly})" if partly else reproduced))
     return text_table(HEADINGS, rows, "claim-numbers")
 
 

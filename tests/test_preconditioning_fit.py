@@ -51,6 +51,22 @@ def test_start_scale_and_history():
         found.A = 0
 
 
+def test_estimates_are_those_of_the_fit_batched_or_not():
+    data = task(batch=2)
+    both = pc.estimate(data.X, data.Y, ridge=0.1)
+    for b in range(2):
+        one, found = pc.estimate(data.X[b], data.Y[b], ridge=0.1), pc.fit(data.X[b], data.Y[b], ridge=0.1, steps=0)
+        assert one.tau.shape == ()
+        for name in ("Sigma", "M", "tau"):
+            close(getattr(one, name), getattr(found, name))
+            close(getattr(both, name)[b], getattr(found, name))
+    # A relative ridge adds its share of the mean eigenvalue and regresses with it.
+    plain = data.X[0].T @ data.X[0] / 200
+    close(one.Sigma.trace(), 1.1 * (data.X[1].T @ data.X[1]).trace() / 200)
+    close(pc.estimate(data.X[0], data.Y[0]).Sigma, plain)
+    close(one.M @ one.Sigma, data.Y[1].T @ data.X[1] / 200, 1e-10)
+
+
 def test_rank_one_targets_keep_the_logits_small():
     X = task().X
     found = pc.fit(X, X[:, :1], steps=0)

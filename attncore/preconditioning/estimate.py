@@ -84,7 +84,7 @@ def estimate(X, Y, ridge: float = 0.0, intercept: bool = False, tau: float | Non
 
 def reshaped(moments: Estimate, batch) -> Estimate:
     """The same moments with `batch` for leading axes."""
-    return Estimate(*(part.reshape(*batch, *part.shape[1:]) for part in vars(moments).values()))
+    return Estimate(*(part.reshape((*batch, *part.shape[1:])) for part in vars(moments).values()))
 
 
 def sample_tensors(X, Y):

@@ -4,9 +4,7 @@ For ``W`` the ball is ``|W|_F <= R``; for ``(K, Q)`` it is ``(|K|_F^2 + |Q|_F^2)
 ball in disguise: ``min (|K|^2 + |Q|^2) / 2`` over ``K Q^T = W`` is ``|W|_*`` when ``rank W <= m``
 (arXiv 2308.16898, regularisation paths).
 
-Only directions of gradients are used, from the form that survives saturation, so that radii at which the
-loss differs from its limit by ``exp(-1000)`` are no harder than others. The step lengths are those of
-Barzilai and Borwein (IMA J. Numer. Anal. 8, 1988) for the gradient along the sphere.
+The descent on one ball is in :mod:`attncore.ball`.
 """
 
 from __future__ import annotations
@@ -17,16 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attncore.arrays import choose_arrays
+from attncore.ball import Ball
 from attncore.data import TokenSelection
-from attncore.gradients import Objective, flattened
+from attncore.gradients import flattened
 from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
 from attncore.threads import single_thread
 from attncore.validation import as_tensor, one_of, positive_int, real, short
 from attncore.weights import PARAMETRIZATIONS, start_weights
-
-CHECK_EVERY = 20  # iterations between two looks at whether every problem has converged
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,8 @@ class RegularizationPath:
         Whether the constraint is active.
     residual : (P, ...)
         What is certified: on the boundary the sine of the angle between minus the gradient and the outward
-        normal (1 if the gradient does not point outward), inside the ball the norm of the gradient. Zero
-        means a Karush-Kuhn-Tucker point. The loss is not convex: no global minimum is certified.
+        normal, inside the ball the norm of the gradient relative to its norm where the descent entered.
+        Zero means a Karush-Kuhn-Tucker point. The loss is not convex: no global minimum is certified.
     converged : (P, ...) bool
         ``residual <= tol``.
     """
@@ -60,93 +56,6 @@ class RegularizationPath:
     boundary: torch.Tensor
     residual: torch.Tensor
     converged: torch.Tensor
-
-
-class _Ball:
-    """Projected descent on the ball ``|M| <= rho`` of stacked weight matrices, all problems at once."""
-
-    def __init__(self, weights, objective, tol, max_iter):
-        self.weights, self.objective, self.tol, self.max_iter = weights, objective, tol, max_iter
-        self.xp, self.rho = weights.arrays.xp, math.nan
-
-    def _inner(self, A, B):
-        return sum(self.weights.arrays.inner(a, b) for a, b in zip(A, B, strict=True))
-
-    def _times(self, factor, A):
-        return [factor[:, None, None] * a for a in A]
-
-    def _length(self, A):
-        return self.xp.sqrt(self._inner(A, A))
-
-    def _slope(self):
-        """Unit gradient and the logarithm of its norm (a zero gradient stays zero, with -inf)."""
-        mantissa, log_scale, _ = self.objective.gradient(self.weights.logits())
-        G = self.weights.gradients(mantissa)
-        norm = self._length(G)
-        safe = self.xp.where(norm == 0, 1.0, norm)
-        return self._times(1 / safe, G), self.xp.where(norm == 0, -math.inf, log_scale + self.xp.log(safe))
-
-    def scale_to(self, rho):
-        """Start on the sphere of radius `rho`, along the present weights, or along -gradient at zero."""
-        self.rho = rho
-        M, xp = self.weights.matrices, self.xp
-        downhill = [-g for g in self._slope()[0]]
-        zero = (self._length(M) == 0)[:, None, None]
-        M = [xp.where(zero, g, m) for g, m in zip(downhill, M, strict=True)]
-        length = self._length(M)
-        self.weights.matrices = self._times(rho / xp.where(length == 0, 1.0, length), M)
-
-    def _look(self):
-        """Descent direction, whether the constraint acts, residual and log gradient norm at this point."""
-        xp, M = self.xp, self.weights.matrices
-        G, log_norm = self._slope()
-        outward = -self._inner(G, M) / self.rho
-        acts = (self._length(M) > self.rho * (1 - 1e-9)) & (outward > 0)
-        along = self._times(xp.where(acts, outward / self.rho, 0.0), M)
-        tangent = [g + a for g, a in zip(G, along, strict=True)]
-        residual = xp.where(acts, self._length(tangent), xp.exp(log_norm))
-        return tangent, acts, residual, log_norm
-
-    def minimise(self):
-        """Descend until every problem is stationary to `tol`; return (acts, residual)."""
-        xp = self.xp
-        D, acts, residual, log_unit = self._look()
-        eta = xp.full_like(residual, 0.1 * self.rho)
-        for iteration in range(self.max_iter):
-            if iteration % CHECK_EVERY == 0 and bool((residual <= self.tol).all()):
-                break
-            before, M = (D, acts), self.weights.matrices
-            active = residual > self.tol
-            self._move(xp.where(active, eta, 0.0), D, acts)
-            D, acts, residual, log_norm = self._look()
-            # Inside the ball the gradient keeps its relative size, in units of its norm where it entered.
-            log_unit = xp.where(acts | before[1], log_norm, log_unit)
-            D = self._times(xp.where(acts, 1.0, xp.exp(log_norm - log_unit)), D)
-            eta = self._step_length(M, before, D, acts, eta)
-        return acts, residual
-
-    def _move(self, eta, D, acts):
-        """Step and project: onto the sphere where the constraint acts, onto the ball elsewhere."""
-        M = [m - s for m, s in zip(self.weights.matrices, self._times(eta, D), strict=True)]
-        length = self._length(M)
-        shrink = self.rho / self.xp.where(length == 0, self.rho, length)
-        moved = self._times(self.xp.where(acts | (shrink < 1), shrink, 1.0), M)
-        still = (eta == 0)[:, None, None]
-        self.weights.matrices = [self.xp.where(still, m, new)
-                                 for m, new in zip(self.weights.matrices, moved, strict=True)]
-
-    def _step_length(self, M, before, D, acts, eta):
-        """Barzilai-Borwein steps, the shorter where the two differ much; afresh after a change of side."""
-        xp = self.xp
-        s = [new - old for new, old in zip(self.weights.matrices, M, strict=True)]
-        y = [new - old for new, old in zip(D, before[0], strict=True)]
-        ss, sy, yy = self._inner(s, s), self._inner(s, y), self._inner(y, y)
-        convex = sy > 0
-        long = ss / xp.where(convex, sy, 1.0)
-        short_ = sy / xp.where(yy > 0, yy, 1.0)
-        step = xp.where(convex, xp.where(short_ < 0.2 * long, short_, long), 4 * eta)
-        step = xp.where(acts == before[1], step, 0.1 * self.rho)
-        return step.clip(1e-12 * self.rho, self.rho)
 
 
 def _factor(W, m):
@@ -223,28 +132,26 @@ def regularization_path(prob: TokenSelection, radii, parametrization: str = "W",
         starts = [_factor(W, first[0].shape[-1]) for W in starts]
     starts = [[M.reshape(-1, *M.shape[-2:]) for M in (start if parametrization == "KQ" else [start])]
               for start in starts]
-    with torch.no_grad(), np.errstate(over="ignore", divide="ignore"), single_thread(prob.X):
-        X, z, y, v = flattened(prob)
-        arrays = choose_arrays(X, z, first[0].shape[-1])
-        weights = PARAMETRIZATIONS[parametrization](arrays, [M.reshape(-1, *M.shape[-2:]) for M in first])
-        objective = Objective(arrays, y, v, prob.batch, head, loss, "exact")
-        ball = _Ball(weights, objective, tol, max_iter)
-        rows = [_best(ball, R if parametrization == "W" else math.sqrt(2 * R), starts) for R in radii]
+    norms = radii if parametrization == "W" else [math.sqrt(2 * R) for R in radii]
+    with torch.no_grad(), np.errstate(all="ignore"), single_thread(prob.X):
+        flat = [M.reshape(-1, *M.shape[-2:]) for M in first]
+        ball = Ball(flattened(prob), prob.batch, PARAMETRIZATIONS[parametrization], flat, head, loss, tol)
+        rows = [_best(ball, rho, starts, max_iter) for rho in norms]
     return _collect(prob, radii, rows, tol)
 
 
-def _best(ball, rho, starts):
+def _best(ball, rho, starts, max_iter):
     """Minimise at one radius from the present weights and from `starts`; leave the best in the ball."""
-    arrays, objective, best = ball.weights.arrays, ball.objective, None
+    best = None
     for start in [None, *starts]:
         if start is not None:
-            ball.weights.matrices = [arrays.array(M) for M in start]
+            ball.restart(start)
         ball.scale_to(rho)
-        acts, residual = ball.minimise()
-        value = objective.value(ball.weights.logits())
-        row = [value, *(arrays.tensor(a) for a in (acts, residual, *ball.weights.matrices))]
+        acts, residual = ball.minimise(max_iter)
+        value, *matrices = ball.state()
+        row = [value, acts, residual, *matrices]
         best = row if best is None else _better(best, row)
-    ball.weights.matrices = [arrays.array(M) for M in best[3:]]
+    ball.restart(best[3:])
     return best
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attncore import arrays
 from attncore.attention import SelectionAttention, softmax_attention
@@ -236,6 +238,65 @@ def test_single_precision_stays_single():
         double = train(prob.to(dtype=torch.float64), how, steps=20, ridge=1e-6, norm_eps=1e-6)
         single = train(prob, how, steps=20, ridge=1e-6, norm_eps=1e-6)
         assert torch.allclose(single.W.double(), double.W, atol=1e-4)
+
+
+@given(seed=st.integers(0, 10**6), parametrization=st.sampled_from(["W", "KQ"]))
+def test_rotating_the_space_rotates_the_path_and_permuting_tokens_does_nothing(seed, parametrization):
+    prob = token_selection(3, 4, 5, seed=seed)
+    draw = torch.Generator().manual_seed(seed)
+    U = torch.linalg.qr(torch.randn(5, 5, generator=draw).double()).Q
+    order = torch.randperm(4, generator=draw)
+    start = 0.3 * torch.randn(2, 5, 3, generator=draw).double()
+    product = start[0] @ start[1].mT
+    init, turned = (product, U @ product @ U.mT) if parametrization == "W" else (
+        tuple(start), tuple(U @ start))
+    same = TokenSelection(prob.X[:, order] @ U.mT, prob.z @ U.mT, prob.y, U @ prob.v)
+    one = train(prob, parametrization, steps=30, init=init)
+    two = train(same, parametrization, steps=30, init=turned)
+    assert torch.allclose(U @ one.W @ U.mT, two.W, atol=1e-9)
+    assert torch.allclose(one.attention[:, order], two.attention, atol=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), factor=st.floats(0.1, 10))
+def test_scaling_queries_scales_the_rate_of_plain_descent(seed, factor):
+    prob = token_selection(3, 4, 5, seed=seed)
+    scaled = TokenSelection(prob.X, factor * prob.z, prob.y, prob.v)
+    one = train(prob, steps=20, lr=0.5, normalized=False)
+    two = train(scaled, steps=20, lr=0.5 / factor**2, normalized=False)
+    assert torch.allclose(one.W, factor * two.W, atol=1e-11)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("parametrization", ["W", "KQ"])
+def test_cuda_agrees_with_the_cpu_and_never_waits_for_the_host(parametrization):
+    prob = token_selection(6, 8, 10, batch=64)
+    here = train(prob, parametrization, steps=300, ridge=1e-12)
+
+    def forbid_waiting(progress):
+        torch.cuda.set_sync_debug_mode("error" if progress.step < 300 else "default")
+
+    try:
+        there = train(prob.to("cuda"), parametrization, steps=300, ridge=1e-12, callback=forbid_waiting)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert there.W.is_cuda and there.attention.is_cuda and there.saturated.is_cuda
+    assert torch.allclose(there.W.cpu(), here.W, rtol=0, atol=1e-9)
+    assert torch.equal(there.saturated.cpu(), here.saturated)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_hundred_thousand_runs_fit_on_cuda():
+    prob = token_selection(6, 8, 10, batch=1000).to("cuda")
+    many = TokenSelection(*(a.repeat(100, *[1] * (a.ndim - 1)) for a in (prob.X, prob.z, prob.y, prob.v)))
+    torch.cuda.reset_peak_memory_stats()
+    short = train(many, steps=2, record=2)
+    peak = torch.cuda.max_memory_allocated()
+    longer = train(many, steps=200, record=200)
+    assert torch.cuda.max_memory_allocated() <= 1.01 * peak
+    assert torch.allclose(longer.W[-1, :1000], longer.W[-1, -1000:], rtol=0, atol=1e-9)
+    assert short.W.shape == longer.W.shape == (2, 100_000, 10, 10)
 
 
 @pytest.mark.parametrize("keywords, error, words", [

@@ -72,7 +72,8 @@ def smallest_square_sum(p_others: np.ndarray, J: np.ndarray, N: float) -> float:
         value, slope = model.value_and_slope(np.append(free, 0.0))
         return value, slope[:-1]
 
-    best = optimize.minimize(objective, np.zeros(len(J) - 1), jac=True, method="BFGS", options={"gtol": 1e-10})
+    best = optimize.minimize(objective, np.zeros(len(J) - 1), jac=True, method="L-BFGS-B",
+                             options={"gtol": 1e-9, "ftol": 1e-16})
     return min(start, float(best.fun))
 
 

@@ -128,15 +128,14 @@ def _average(q, g, a, loss_k, queries, dominant: bool = False) -> dict:
 
 
 def _assemble(settings: Settings, rows: list[dict]) -> dict:
+    general = settings.layout == "general"
+    shares = {name: (*settings.share(name), column_floors(settings, name)) for name in settings.columns()}
     columns = {}
     for name in rows[0]:
         fields = {}
         for field in rows[0][name]:
             values = torch.stack([row[name][field] for row in rows], 1)
             fields[field] = values.reshape(values.shape[:1] + settings.shape + values.shape[2:])
-        p_k, size = settings.share("general" if settings.layout == "general" else name)
-        floor = column_floors(settings, "general" if settings.layout == "general" else name)
-        if settings.layout == "general":
-            p_k, size, floor = p_k[..., name], size[..., name], floor[..., name]
+        p_k, size, floor = (v[..., name] for v in shares["general"]) if general else shares[name]
         columns[name] = Column(name=name, p_k=p_k, multiplicity=size, floor_k=floor, **fields)
     return columns

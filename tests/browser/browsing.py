@@ -116,7 +116,11 @@ def keep_log(page: Page, address: str) -> Log:
         if parts.scheme not in ("data", "blob", "about", "file") and parts.netloc != home:
             log.foreign.append(request.url)
 
-    page.on("console", lambda m: log.errors.append(f"console: {m.text}") if m.type == "error" else None)
+    def said(message):
+        if message.type == "error":
+            log.errors.append(f"console: {message.text} ({message.location.get('url')})")
+
+    page.on("console", said)
     page.on("pageerror", lambda e: log.errors.append(f"uncaught: {e}"))
     page.on("request", requested)
     page.on("requestfailed", lambda r: log.failed.append(f"{r.url}: {r.failure}"))
@@ -125,10 +129,16 @@ def keep_log(page: Page, address: str) -> Log:
 
 
 @contextmanager
-def open_page(browser: Browser, width: int = 1280, mode: str | None = None):
-    """Open a page in a context of its own; `mode` is the reader's choice, "light" or "dark"."""
+def open_page(browser: Browser, width: int = 1280, mode: str | None = None, mathematics: bool = True):
+    """Open a page in a context of its own.
+
+    `mode` is the reader's choice, "light" or "dark". A test of something else than formulas saves their time with
+    ``mathematics=False``: MathJax is not loaded, and they stay as TeX.
+    """
     context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE)
+    if not mathematics:
+        context.route("**/mathjax/*.js", lambda route: route.abort())
     if mode:
         store = "localStorage.getItem('mode') || localStorage.setItem('mode', '{0}')"
         context.add_init_script(f"try {{ {store.format(mode)} }} catch (e) {{ }}")

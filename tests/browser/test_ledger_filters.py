@@ -5,16 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from browsing import open_browser
 
 pytestmark = pytest.mark.browser
 PAGE = "book/reference/ledger.html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

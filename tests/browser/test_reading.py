@@ -30,14 +30,14 @@ def choose(page, theme: str) -> None:
 
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_the_page_follows_the_system_until_the_reader_chooses(browser, address, system):
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         page.emulate_media(color_scheme=system)
         visit(page, f"{address}/{CHAPTERS[0]}.html")
         assert page.evaluate(THEME) == system
 
 
 def test_dark_mode_is_chosen_and_remembered(browser, address):
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         page.emulate_media(color_scheme="light")
         visit(page, f"{address}/{CHAPTERS[0]}.html")
         light = page.evaluate(GROUND)
@@ -52,7 +52,7 @@ def test_dark_mode_is_chosen_and_remembered(browser, address):
 
 
 def test_figures_stand_on_the_page_itself_in_both_modes(browser, served):
-    with open_page(browser, mode="light") as page:
+    with open_page(browser, mode="light", mathematics=False) as page:
         visit(page, f"{served}/{page_with('figures.new(')}.html")
         styles = """() => [...document.querySelectorAll("main .cell_output img")].map((i) => {
           const s = getComputedStyle(i); return [s.backgroundColor, s.padding, s.filter].join(" ") })"""
@@ -66,7 +66,7 @@ def test_figures_stand_on_the_page_itself_in_both_modes(browser, served):
 def test_search_finds_a_theorem_by_its_name(browser, address):
     name = page_with("{prf:theorem}")
     title = re.search(r"\{prf:theorem\} *(\S.*)", (ROOT / f"{name}.md").read_text("utf8"))[1]
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         visit(page, f"{address}/{CHAPTERS[0]}.html")
         page.keyboard.press("Control+k")
         page.keyboard.type(re.sub(r"\$[^$]*\$", "", title))
@@ -80,13 +80,13 @@ def test_search_finds_a_theorem_by_its_name(browser, address):
 
 
 def test_search_finds_nothing_for_nonsense(browser, address):
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         visit(page, f"{address}/search.html?q=zyxwvutsrq")
         page.get_by_text(re.compile("did not match any documents")).wait_for()
 
 
 def test_the_keyboard_can_skip_to_the_text(browser, served):
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         visit(page, f"{served}/{CHAPTERS[0]}.html")
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent").strip() == "Skip to main content"
@@ -99,7 +99,7 @@ def test_the_keyboard_can_skip_to_the_text(browser, served):
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_focus_is_visible_wherever_the_keyboard_leads(browser, served, mode):
-    with open_page(browser, mode=mode) as page:
+    with open_page(browser, mode=mode, mathematics=False) as page:
         visit(page, f"{served}/{CHAPTERS[1]}.html")
         steps = 40
         for _ in range(steps):
@@ -111,7 +111,7 @@ def test_focus_is_visible_wherever_the_keyboard_leads(browser, served, mode):
 
 def test_a_solution_folds_out_by_keyboard_and_in_print(browser, served):
     name = page_with("{solution-start}")
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         visit(page, f"{served}/{name}.html")
         button = page.locator(".solution .toggle-button").first
         body = page.locator(".solution section").first
@@ -135,7 +135,7 @@ def test_boxes_are_told_apart_without_colour(browser, served):
       return [kind, [s.borderTopStyle, s.borderTopWidth, s.borderLeftStyle, s.borderLeftWidth].join(" ")];
     }))"""
     found = {}
-    with open_page(browser) as page:
+    with open_page(browser, mathematics=False) as page:
         for name in CHAPTERS:
             visit(page, f"{served}/{name}.html")
             found |= {kind: shape for kind, shape in page.evaluate(shapes, kinds).items() if shape}

@@ -103,3 +103,11 @@ def test_cvxpy_is_imported_by_the_nuclear_branch_only():
         "else: raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_answers_live_where_the_tokens_live():
+    on_gpu = attention_svm(torch.from_numpy(X).cuda(), torch.from_numpy(Z).cuda(), [0, 1])
+    assert on_gpu.W.device.type == on_gpu.status.device.type == on_gpu.rank.device.type == "cuda"
+    torch.testing.assert_close(on_gpu.W.cpu(), attention_svm(X, Z, [0, 1]).W)

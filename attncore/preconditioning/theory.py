@@ -100,8 +100,27 @@ def start_risk(s, p: int, d: int, noise: float = 0.0) -> float:
 def copy_solution(Sigma, M, beta: float) -> tuple[torch.Tensor, torch.Tensor]:
     """The trap ``A = M``, ``B = beta Sigma^{-1}``: each token of the sample attends to itself as beta grows.
 
-    Low empirical loss in high dimension, enormous population loss ``1/2 (beta - 1)^2 |G|_F^2``. Shapes as in
-    `spectral_init`; raises ``ValueError`` for shapes that do not fit or a singular `Sigma`.
+    In high dimension its empirical loss is far below that of the minimisers, though over infinitely many tokens it is
+    the map ``beta M``, with excess ``1/2 (beta - 1)^2 |G|_F^2``. At ``beta = 1`` that is zero, yet the factors are not
+    balanced and ``|Z|_2 = 1``: the attention noise on new queries has no finite leading constant.
+
+    Parameters
+    ----------
+    Sigma : (..., d, d)
+        Covariance, or its estimate.
+    M : (..., p, d)
+        Linear map, or its estimate.
+    beta : float
+
+    Returns
+    -------
+    A : (..., p, d) tensor
+    B : (..., d, d) tensor
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not numeric, shapes do not fit, or `Sigma` is not positive definite.
     """
     M, _, _, inverted = target(Sigma, M)
     return M, real(beta, "beta") * inverted @ inverted

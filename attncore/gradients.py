@@ -75,7 +75,7 @@ class Objective:
         self.top = self.slopes = None
         if head.linear:
             self.slopes = self._slopes(head.gradient(v.new_zeros(*batch, self.n, self.d), self.v))
-        self.gradient = getattr(self, gradient)
+        self.form = gradient
         # Above this gap between logits neither exp(gap) nor the squared norm of a gradient underflows.
         self.safe_gap = 0.4 * math.log(torch.finfo(y.dtype).tiny)
 
@@ -124,8 +124,12 @@ class Objective:
         self.top_slope = p.take(self.top)
         self.relative = p - self.top_slope
 
-    def exact(self, L):
+    def gradient(self, L):
         """Mantissa (T, n, B), log_scale (B,) and normaliser ``Z = sum_t exp(L_t - max L)`` (n, B)."""
+        return self.exact(L) if self.form == "exact" else self.naive(L)
+
+    def exact(self, L):
+        """The form that survives saturation."""
         xp = self.arrays.xp
         gap = self._gap(L)
         r = xp.exp(gap)

@@ -1,5 +1,7 @@
 """attncore.training: trajectories against the reference values, and what a run promises."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from attncore import arrays
 from attncore.attention import SelectionAttention, softmax_attention
 from attncore.data import TokenSelection, token_selection
+from attncore.gradients import Objective
 from attncore.losses import LOSSES
 from attncore.training import record_schedule, train
 
@@ -140,6 +143,18 @@ def test_input_is_left_alone():
     train(prob, steps=5, init=W0)
     assert all(torch.equal(a, b) for a, b in zip(before, (prob.X, prob.z, prob.y, prob.v, W0), strict=True))
     assert torch.get_num_threads() == threads
+
+
+def test_a_run_holds_no_memory_once_it_is_over():
+    """Its arrays are released at once, not when the garbage collector happens to look for cycles."""
+    prob = token_selection(3, 4, 5)
+    gc.collect()
+    gc.disable()
+    try:
+        train(prob, "KQ", steps=2)
+        assert not [thing for thing in gc.get_objects() if isinstance(thing, Objective)]
+    finally:
+        gc.enable()
 
 
 def test_callback_sees_recorded_states_and_can_stop():

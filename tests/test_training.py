@@ -152,7 +152,7 @@ def test_a_run_holds_no_memory_once_it_is_over():
     gc.disable()
     try:
         train(prob, "KQ", steps=2)
-        assert not [thing for thing in gc.get_objects() if isinstance(thing, Objective)]
+        assert not [thing for thing in gc.get_objects() if type(thing) is Objective]
     finally:
         gc.enable()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import threading
 from contextlib import contextmanager
@@ -138,7 +139,7 @@ def open_page(browser: Browser, width: int = 1280, mode: str | None = None, math
     context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")
     context.set_default_timeout(PATIENCE)
     if not mathematics:
-        context.route("**/mathjax/*.js", lambda route: route.abort())
+        context.route(re.compile("/vendor/mathjax/"), lambda route: route.abort())
     if mode:
         store = "localStorage.getItem('mode') || localStorage.setItem('mode', '{0}')"
         context.add_init_script(f"try {{ {store.format(mode)} }} catch (e) {{ }}")

@@ -68,7 +68,7 @@ bench: $(VENV)/.ready
 	@$(PY) -m benchmarks $(ARGS)
 
 screenshots: book
-	@$(PY) tools/screenshots.py _build/screenshots $(ARGS)
+	@$(PY) tests/browser/shoot.py _build/screenshots $(ARGS)
 
 lock: $(VENV)/.made
 	@$(PIP) install --quiet uv

@@ -30,7 +30,8 @@ FACTS = """() => {
     assistive: [...document.querySelectorAll("mjx-container")].filter((m) => m.querySelector("mjx-assistive-mml math"))
       .length,
     containers: document.querySelectorAll("mjx-container").length,
-    broken: [...document.querySelectorAll("mjx-merror, [data-mjx-error], mtext[mathcolor=red]")].map((e) => e.textContent),
+    broken: [...document.querySelectorAll("mjx-merror, [data-mjx-error], mtext[mathcolor=red]")]
+      .map((e) => e.textContent),
     raw: prose.textContent.match(/\\\\\\(|\\\\\\[|\\$\\$/g) || [],
     missing: [...document.images].filter((i) => !(i.complete && i.naturalWidth)).map((i) => i.src),
     silent: [...document.images].filter((i) => !i.hasAttribute("alt")).map((i) => i.src),

@@ -50,12 +50,45 @@ def test_universal_law(kwargs):
     run = incontext.flow("exact", [1e7, 1e9], N=40, eta=2.0, **kwargs)
     K = int(run.K)
     scaled = run.eta * run.steps * (run.loss - run.floor)
-    # the correction is of order log t / sqrt t
+    # the correction is of order 1 / sqrt t
     assert float(scaled[0]) == pytest.approx((K - 1) / 4, rel=2e-2)
     assert float(scaled[1]) == pytest.approx((K - 1) / 4, rel=3e-3)
     for column in run.columns.values():
         expected = (K - 1) / (4 * K * column.p_k)
         assert float((run.eta * run.steps * column.excess)[1]) == pytest.approx(float(expected), rel=5e-3)
+
+
+@pytest.mark.parametrize("kwargs", [{"K": 5, "N": 3, "p1": 0.8}, {"p": [0.4, 0.3, 0.2, 0.1], "N": 5}])
+def test_short_prompts_stay_integrable_to_the_end(kwargs):
+    """Prompts without v_k keep a rate that does not decay, while all that still moves is of order 1e-12."""
+    run = incontext.flow("exact", [1e10, 1e12], **kwargs)
+    K = int(run.K)
+    for column in run.columns.values():
+        law = (run.steps * column.excess)[0] * 4 * K * column.p_k / (K - 1)
+        assert float(law) == pytest.approx(1.0, rel=2e-3)
+        late = column.A[1] - column.A[0]
+        # A grows by (K - 1) / (2 K) log t
+        assert float(late) == pytest.approx((K - 1) / (2 * K) * np.log(100), rel=1e-3)
+
+
+@pytest.mark.parametrize("p", [[0.5] + [0.5 / 9] * 9, [0.4, 0.3, 0.2, 0.1]])
+def test_mean_field_shape_at_late_times(p):
+    """Competitors end with equal attention, and both logits follow the asymptotic formula."""
+    run = incontext.flow("mean_field", [1e12, 1e20], p=p)
+    K, p = len(p), torch.tensor(p, dtype=torch.float64)
+    gaps = []
+    for index, t in enumerate(run.steps.tolist()):
+        M, spread = run.matrix(index), 0.0
+        for k in range(K):
+            others = torch.arange(K) != k
+            u = 0.5 * torch.log(2 * t * K**2 * p[others].log().mean().mul(2).exp() / p[k])
+            limit = p[others].log().mean() - p.log() - u / K
+            limit[k] = (K - 1) / K * u
+            spread = max(spread, float((M[:, k] - limit).abs().max()))
+        gaps.append(spread)
+    # the shape settles like t^(-(K + 1) / (2 K^2))
+    assert gaps[1] / gaps[0] == pytest.approx(1e8 ** (-(K + 1) / (2 * K**2)), rel=0.15)
+    assert gaps[1] < 0.06
 
 
 def test_a_batch_of_flows_is_its_settings_one_by_one():

@@ -46,7 +46,7 @@ class LaplaceIntegral:
         self.falling = [xp.array(v[..., None]) for v in (N, N * (N - 1), N * (N - 1) * (N - 2))]
         self.p_k, self.p, self.J = xp.array(p_k), xp.array(p)[..., None], np.asarray(J, dtype=float)
         self.mass, self.others, self.xp = self.p * xp.array(J)[..., None], xp.array(J)[..., 1:, None], xp
-        self.dropped, self.width = np.zeros(np.shape(p_k)), np.shape(p)[-1]
+        self.dropped = np.zeros(np.shape(p_k))
 
     def _measure(self, q):
         """Nodes' weights ``mu (..., X)`` and the class terms ``x, y, z (..., C, X)``."""
@@ -96,7 +96,7 @@ class MeanField:
 
     def __init__(self, xp, p_k, p, J):
         self.p_k, self.p, self.J, self.xp = xp.array(p_k), xp.array(p), xp.array(J), xp
-        self.dropped, self.width = np.zeros(np.shape(p_k)), np.shape(p)[-1]
+        self.dropped = np.zeros(np.shape(p_k))
 
     def rates(self, q):
         """``g (..., C)`` for one feature of each class, ``loss_k``, and ``Attn (..., C)``."""

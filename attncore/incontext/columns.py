@@ -18,7 +18,10 @@ from attncore.incontext.settings import Settings
 
 @dataclass(frozen=True)
 class Spec:
-    """One kind of column: a model with ``rates(state)``, its first state, and the weight of its loss in ``L``."""
+    """One kind of column: a model with ``rates(state)``, its first state, and the weight of its loss in ``L``.
+
+    The state is ``A``, ``(...)``, for a `BinomialSum`, else the logits of the classes, ``(..., C)``, of sizes `J`.
+    """
 
     name: str
     model: Any
@@ -26,6 +29,7 @@ class Spec:
     eta: Any
     p_k: np.ndarray
     multiplicity: np.ndarray
+    J: np.ndarray
 
     @property
     def share(self) -> np.ndarray:
@@ -70,7 +74,7 @@ def specs(level: str, settings: Settings, *, expectation: str = "auto", tail: fl
             model = TrinomialSum(xp, N, p_k, p[..., 1], K - 2, tail)
         else:
             model = LaplaceIntegral(xp, N[..., None] * np.ones_like(p_k) if name == "general" else N, p_k, p, J)
-        found.append(Spec(name, model, state, xp.array(lifted), p_k, size))
+        found.append(Spec(name, model, state, xp.array(lifted), p_k, size, J))
     return found
 
 

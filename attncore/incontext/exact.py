@@ -70,8 +70,6 @@ class BinomialSum:
     Conservation makes ``B = -A / J``, so the state is ``A`` of shape ``(...)``.
     """
 
-    width = 1
-
     def __init__(self, xp, N, p_k, J, tail: float):
         shape = np.shape(p_k)
         flat = [np.ravel(v) for v in (N, p_k, J)]
@@ -101,8 +99,6 @@ class TrinomialSum:
 
     State ``q`` of shape ``(..., 3)``: the logits of ``k``, of the dominant feature, of each other one.
     """
-
-    width = 3
 
     def __init__(self, xp, N, p_k, p_1, J, tail: float):
         shape = np.shape(p_k)

@@ -17,6 +17,7 @@ from scipy.integrate import solve_ivp
 from attncore.incontext.arrays import as_torch, local
 from attncore.incontext.closed_form import odds_at
 from attncore.incontext.columns import Spec
+from attncore.incontext.exact import BinomialSum
 from attncore.incontext.settings import Settings
 from attncore.validation import as_tensor
 
@@ -29,25 +30,50 @@ def flow_times(times) -> np.ndarray:
     return times
 
 
+class _Coordinates:
+    """What is integrated: ``A`` and the competitors' logits relative to the last one; conservation gives the rest.
+
+    ``alpha`` is a sum of positive terms and keeps its relative accuracy however small it becomes, while the rates of
+    single competitors carry rounding errors that ``e^s`` blows up.  In these coordinates the errors stay among the
+    differences, which are strongly attracted to their optimum, and do not reach ``A``.
+    """
+
+    def __init__(self, spec: Spec):
+        self.scalar = isinstance(spec.model, BinomialSum)
+        self.shape = tuple(spec.state.shape) if self.scalar else (*spec.state.shape[:-1], spec.state.shape[-1] - 1)
+        self.width = 1 if self.scalar else self.shape[-1]
+        self.J = spec.J[..., 1:]
+
+    def state(self, y: np.ndarray) -> np.ndarray:
+        y = y.reshape(self.shape)
+        if self.scalar:
+            return y
+        A, apart = y[..., :1], np.concatenate([y[..., 1:], np.zeros_like(y[..., :1])], -1)
+        last = -(A + (self.J * apart).sum(-1, keepdims=True)) / self.J.sum(-1, keepdims=True)
+        return np.concatenate([A, last + apart], -1)
+
+    def rate(self, g: np.ndarray) -> np.ndarray:
+        return g if self.scalar else np.concatenate([g[..., :1], g[..., 1:-1] - g[..., -1:]], -1)
+
+
 def integrate(spec: Spec, times: np.ndarray, rtol: float) -> list:
-    """States of one column at `times`, by adaptive integration; one more vector of numbers to scipy."""
-    model, shape, device = spec.model, spec.state.shape, getattr(spec.state, "device", None)
-    on_cpu = isinstance(spec.state, np.ndarray)
+    """States of one column at `times`, by adaptive integration."""
+    coordinates, on_cpu = _Coordinates(spec), isinstance(spec.state, np.ndarray)
 
-    def lift(flat):
-        state = flat.reshape(tuple(shape))
-        return state if on_cpu else torch.from_numpy(state).to(device)
+    def lift(y):
+        state = coordinates.state(y)
+        return state if on_cpu else torch.from_numpy(state).to(spec.state.device)
 
-    def slope(s, flat):
-        rate = spec.eta * model.rates(lift(flat))[0]
-        return math.exp(s) * np.ravel(rate if on_cpu else rate.cpu().numpy())
+    def slope(s, y):
+        rate = spec.eta * spec.model.rates(lift(y))[0]
+        return math.exp(s) * np.ravel(coordinates.rate(rate if on_cpu else rate.cpu().numpy()))
 
-    start = np.zeros(int(np.prod(shape, dtype=int)))
+    start = np.zeros(math.prod(coordinates.shape))
     points = np.log1p(times)
     if points[-1] == 0:
         return [lift(start)]
     # states of different settings and columns do not interact: the Jacobian is block diagonal
-    band = model.width - 1
+    band = coordinates.width - 1
     solution = solve_ivp(slope, (0.0, points[-1]), start, method="LSODA", t_eval=points, rtol=rtol, atol=rtol,
                          lband=band, uband=band)
     if not solution.success:

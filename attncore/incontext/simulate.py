@@ -101,7 +101,7 @@ def simulate(level, K=None, N=None, p=None, p1=None, eta=1.0, steps=2000, record
 
 def flow(level, times, K=None, N=None, p=None, p1=None, eta=1.0, *, expectation="auto", tail=1e-16, rtol=1e-12,
          device=None) -> Trajectory:
-    """Gradient flow ``dQ/dt = -eta grad L`` at the given `times`, up to 1e12 and beyond in milliseconds.
+    """Gradient flow ``dQ/dt = -eta grad L`` at the given `times`, up to 1e12 and beyond in tens of milliseconds.
 
     Parameters
     ----------

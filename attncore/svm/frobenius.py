@@ -23,8 +23,8 @@ CHUNK = 2**18  # Gram matrix entries formed at once: a batch of any size needs l
 class Best:
     """The best certified answers so far: ``W (B, d, d)``, ``weights (B, n, T-1)``, ``gap (B,)``; proofs if none."""
 
-    def __init__(self, rows: Constraints):
-        self.rows = rows
+    def __init__(self, rows: Constraints, norm: str = "fro"):
+        self.rows, self.norm = rows, norm
         self.W = np.zeros((len(rows), rows.u.shape[-1], rows.u.shape[-1]))
         self.weights = np.zeros(rows.u.shape[:3])
         self.gap = np.ones(len(rows))
@@ -34,7 +34,7 @@ class Best:
         """Keep these weights for the problems `index`, and W (or the W they give), where their gap is smaller."""
         part = self.rows if index.size == len(self.rows) else self.rows[index]
         W = part.combine(weights) if W is None else W
-        gap = measure(part, W, weights, "fro").gap
+        gap = measure(part, W, weights, self.norm).gap
         better = gap < self.gap[index]
         kept = index[better]
         self.W[kept], self.weights[kept], self.gap[kept] = W[better], weights[better], gap[better]
@@ -68,7 +68,7 @@ def solve(rows: Constraints, tol: float) -> Best:
 
 
 def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
-    u, z, b, factor = (array[0] for array in _unit(rows[k : k + 1]))
+    u, z, b, factor = (array[0] for array in unit_rows(rows[k : k + 1]))
     lam, infeasible = solve_large(u, z, b, target)
     weights = lam * factor
     if infeasible:
@@ -77,7 +77,7 @@ def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
         best.offer(np.array([k]), weights[None])
 
 
-def _unit(rows: Constraints):
+def unit_rows(rows: Constraints):
     """Unit differences and queries, the bounds of the unit rows (largest 1), and the factor of the weights."""
     lu, lz = (np.sqrt(np.einsum("...d,...d->...", a, a)) for a in (rows.u, rows.z))
     size = lu * lz[..., None]
@@ -87,7 +87,7 @@ def _unit(rows: Constraints):
 
 def _gram(rows: Constraints):
     """Gram matrices (B, m, m) of the unit rows, their bounds (B, m), and the factor of the weights."""
-    u, z, b, back = _unit(rows)
+    u, z, b, back = unit_rows(rows)
     B, n, S, d = u.shape
     flat = u.reshape(B, n * S, d)
     gram = flat @ np.ascontiguousarray(flat.swapaxes(1, 2))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from attncore.svm import frobenius
+from attncore.svm import frobenius, nuclear
 from attncore.svm.assess import package
 from attncore.svm.constraints import Constraints, assemble, check
-from attncore.svm.reference import solve_reference
 from attncore.svm.solution import InfeasibleError, Solution, Status
 from attncore.validation import one_of, real
 
@@ -101,9 +100,6 @@ def solve_rows(rows: Constraints, norm: str, tol: float) -> tuple[np.ndarray, np
         none = np.zeros(rows.u.shape[:3])
         return rows.combine(none), none, none
     best = frobenius.solve(rows, tol)
-    W, weights, proof = best.W, best.weights, best.proof
     if norm == "nuc":
-        for b in np.flatnonzero(np.isnan(proof[:, 0, 0])):
-            if (answer := solve_reference(rows, b, "nuc")) is not None:
-                W[b], weights[b] = answer
-    return W, weights, proof
+        best = nuclear.solve(rows, tol, best)
+    return best.W, best.weights, best.proof

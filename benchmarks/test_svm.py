@@ -1,37 +1,27 @@
 """Frobenius attention SVMs against cvxpy and the QP libraries, in the same run, on one core.
 
-Run with ``pytest benchmarks/test_svm.py --benchmark-only -s``. Opponents: the published way (cvxpy, one constraint
-at a time) on small problems; every QP library that can be imported, on the dual with its Gram matrix built beforehand
-and not counted, on larger ones. Ratios are of processor times taken in turns, so that a busy machine slows both
-sides; they go to ``extra_info`` of the benchmark's record.
+Opponents: the published way (cvxpy, one constraint at a time) on small problems; every QP library that can be
+imported, on the dual with its Gram matrix built beforehand and not counted, on larger ones. PIQP and ProxQP are
+no dependency of this repository: ``pip install piqp proxsuite`` brings them into the comparison.
 """
 
-import os
-import subprocess
-import sys
-import time
+import itertools
 
 import cvxpy as cp
 import numpy as np
 import pytest
-import torch
+from fresh_process import run_fresh
 
 from attncore.data import token_selection
 from attncore.svm import attention_svm
 
-torch.set_num_threads(1)
+ACCURATE = 1e-6  # a library counts as an opponent when it reaches this gap
 
 
 def selection(n, T, d, batch=()):
     """Unit-norm tokens and queries with the first token selected: feasible, since unit tokens are vertices."""
     data = token_selection(n, T, d, seed=1, batch=batch)
     return data.X.numpy(), data.z.numpy(), np.zeros((*batch, n), dtype=int)
-
-
-def seconds(work) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def published(X, z, selected):
@@ -113,76 +103,72 @@ def dual_gap(G, b, lam) -> float:
     return 1.0 - (b @ lam) * (image / b).min() / (lam @ image)
 
 
-def compare(G, b, names):
-    """Processor seconds and gap of each library that can be imported; nan where it fails."""
-    found = {}
+def importable(names) -> list[str]:
+    """The libraries among `names` that are installed."""
+    tiny, found = (np.eye(2), np.ones(2)), []
     for name in names:
         try:
-            start = time.process_time()
-            lam = LIBRARIES[name](G, b)
-            found[name] = (time.process_time() - start, dual_gap(G, b, lam))
+            LIBRARIES[name](*tiny)
         except ImportError:
             continue
+        found.append(name)
     return found
 
 
-def report(benchmark, ours: float, gap: float, opponents: dict, bar: float, problems: int = 1):
-    best = min(opponents, key=lambda name: opponents[name][0])
-    ratio = opponents[best][0] / ours
-    benchmark.extra_info.update({
-        "problems": problems, "threads": 1, "seconds_per_problem": ours, "gap": gap, "bar": bar,
-        "opponents": {name: {"seconds": t, "gap": g} for name, (t, g) in opponents.items()}, "times_the_best": ratio,
-    })
-    print(f"\nours {ours * 1e3:.4g} ms (gap {gap:.1e}); " + "; ".join(
-        f"{name} {t * 1e3:.4g} ms (gap {g:.1e})" for name, (t, g) in opponents.items()))
-    print(f"{ratio:.0f} times faster than {best} (bar {bar:g})")
-
-
-@pytest.mark.benchmark(group="svm small")
-def test_hundred_small_problems_against_the_published_way(benchmark):
-    """100 problems (6, 8, 10): gap <= 1e-12; bar 450 times, aim 1000 times."""
+def test_hundred_small_problems_against_the_published_way(row):
+    """100 problems (6, 8, 10): gap <= 1e-12."""
     X, z, selected = selection(6, 8, 10, batch=(100,))
-    solution = benchmark(attention_svm, X, z, selected)
-    ours, theirs = np.inf, np.inf
-    for k in range(8):
-        ours = min(ours, min(seconds(lambda: attention_svm(X, z, selected)) for _ in range(5)) / 100)
-        theirs = min(theirs, seconds(lambda k=k: published(X[k], z[k], selected[k])))
-    error = max(1 - float(solution.value[k]) / np.linalg.norm(published(X[k], z[k], selected[k])) for k in range(3))
     programs = [dual_program(X[k], z[k], selected[k]) for k in range(100)]
-    floor = min(seconds(lambda: [with_daqp(G, b) for G, b in programs]) / 100 for _ in range(5))
-    print(f"\nfloor: DAQP alone, its Gram matrices built beforehand and nothing certified, {floor * 1e6:.1f} us")
-    benchmark.extra_info["floor_daqp_alone_seconds"] = floor
-    opponents = {"cvxpy, constraint by constraint": (theirs, abs(error))}
-    report(benchmark, ours, float(solution.gap.max()), opponents, 450, 100)
-    assert (solution.gap <= 1e-12).all()
+    turn = itertools.cycle(range(100))
+
+    def one_published():
+        k = next(turn)
+        return k, np.linalg.norm(published(X[k], z[k], selected[k]))
+
+    found = row.in_turns(
+        "Frobenius SVM, 100 problems (6, 8, 10)", "100 problems",
+        lambda: attention_svm(X, z, selected),
+        {"cvxpy, constraint by constraint": (one_published, 1 / 100)},
+        {"DAQP alone: Gram matrices given, nothing certified": (
+            lambda: [with_daqp(G, b) for G, b in programs], 1.0)},
+        rounds=15,
+    )
+    k, value = found["cvxpy, constraint by constraint"]
+    assert value == pytest.approx(float(found[None].value[k]), rel=1e-4)
+    gap = float(found[None].gap.max())
+    row.measure(gap=gap)
+    row.bar("times faster than cvxpy", row.times(), at_least=450)
+    row.bar("times faster than cvxpy", row.times(), at_least=1000, aim=True)
+    row.bar("largest certified gap", gap, at_most=1e-12)
+    assert gap <= 1e-12
 
 
-@pytest.mark.benchmark(group="svm medium")
-@pytest.mark.parametrize(("shape", "names", "bar"), [
-    ((20, 16, 64), tuple(LIBRARIES), 1),
-    ((100, 32, 128), ("PIQP", "ProxQP", "Clarabel"), 10),
-])
-def test_one_problem_against_the_libraries(benchmark, shape, names, bar):
-    """(100, 32, 128): gap <= 1e-10; bar 10 times the best library, aim 20 times."""
+@pytest.mark.parametrize(("shape", "names", "rounds", "bars"), [
+    ((20, 16, 64), tuple(LIBRARIES), 5, []),
+    ((100, 32, 128), ("PIQP", "ProxQP"), 2, [10, 20]),
+], ids=["20-16-64", "100-32-128"])
+def test_one_problem_against_the_libraries(row, shape, names, rounds, bars):
+    """(100, 32, 128): gap <= 1e-10. DAQP, Clarabel and OSQP are slower by far there: Clarabel stands in for none."""
     problem = selection(*shape)
-    solution = benchmark.pedantic(attention_svm, problem, rounds=5, warmup_rounds=1)
-    ours = min(seconds(lambda: attention_svm(*problem)) for _ in range(5))
-    report(benchmark, ours, float(solution.gap), compare(*dual_program(*problem), names), bar)
-    assert solution.gap <= 1e-10
+    names = importable(names) or ["Clarabel"]
+    G, b = dual_program(*problem)
+    found = row.in_turns(
+        f"Frobenius SVM, one problem {shape}", "1 problem", lambda: attention_svm(*problem),
+        {name: (lambda solve=LIBRARIES[name]: solve(G, b), 1.0) for name in names}, rounds=rounds,
+    )
+    for name, side in row.record["opponents"].items():
+        side["gap"] = float(dual_gap(G, b, found[name]))
+    accurate = [name for name, side in row.record["opponents"].items() if side["gap"] <= ACCURATE]
+    row.measure(gap=float(found[None].gap))
+    for asked, aim in zip(bars, (False, True), strict=False):
+        row.bar("times faster than the best accurate library", row.times(accurate), at_least=asked, aim=aim)
+    row.bar("certified gap", float(found[None].gap), at_most=1e-10)
+    assert found[None].gap <= 1e-10
 
 
 FRESH = """
-import os, resource, sys, time, torch
-torch.set_num_threads(1)
 from attncore.data import token_selection
 from attncore.svm import attention_svm
-def peak():
-    # Linux hands the parent's ru_maxrss down to a child; the high-water mark of its own memory it keeps apart.
-    if os.path.exists("/proc/self/status"):
-        marks = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
-        if marks:
-            return int(marks[0]) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
 data = token_selection(*map(int, sys.argv[1:]), seed=1)
 start = time.process_time()
 solution = attention_svm(data.X, data.z, [0] * int(sys.argv[1]))
@@ -190,18 +176,14 @@ print(time.process_time() - start, peak(), float(solution.gap))
 """
 
 
-@pytest.mark.benchmark(group="svm large")
-@pytest.mark.parametrize(("shape", "bar"), [((500, 32, 256), 2.0), ((1000, 32, 256), 5.0)])
-def test_large_problems_in_a_fresh_process(benchmark, shape, bar):
-    """(500, 32, 256) in 2 s, (1000, 32, 256) in 5 s of processor time, with less than 1 GB of memory in all."""
-
-    def run():
-        command = [sys.executable, "-c", FRESH, *map(str, shape)]
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-        done = subprocess.run(command, env=os.environ | threads, capture_output=True, check=True)
-        return [float(word) for word in done.stdout.split()]
-
-    cpu, peak, gap = benchmark.pedantic(run, rounds=1)
-    benchmark.extra_info.update({"threads": 1, "seconds": cpu, "peak_gigabytes": peak, "gap": gap, "bar": bar})
-    print(f"\n{shape}: {cpu:.2f} s of processor time, {peak:.2f} GB with imports, gap {gap:.1e} (bar {bar:g} s, 1 GB)")
+@pytest.mark.parametrize(("shape", "most"), [((500, 32, 256), 2.0), ((1000, 32, 256), 5.0)],
+                         ids=["500-32-256", "1000-32-256"])
+def test_large_problems_in_a_fresh_process(row, shape, most):
+    """Processor time and peak memory of a process of its own, imports counted in the memory."""
+    spent, peak, gap = row.alone(
+        f"Frobenius SVM, one problem {shape}", "1 problem", lambda: min(run_fresh(FRESH, *shape) for _ in range(3)))
+    row.measure(gap=gap, peak_MiB=peak)
+    row.bar("seconds of processor time", spent, at_most=most)
+    row.bar("peak memory with imports, MiB", peak, at_most=1024)
+    row.bar("certified gap", gap, at_most=1e-10)
     assert gap <= 1e-10

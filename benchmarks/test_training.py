@@ -10,6 +10,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from fresh_process import run_fresh
 
 from attncore.attention import SelectionAttention
 from attncore.data import token_selection
@@ -124,36 +125,57 @@ def starts(parametrization):
     return torch.zeros(RUNS, 10, 10).double(), torch.zeros(RUNS, 10, 10).double()
 
 
-@pytest.mark.parametrize("parametrization, bar", [("W", 150), ("KQ", 90)])
-def test_ensemble_of_100_runs(in_turns, ensemble, parametrization, bar):
+@pytest.mark.parametrize("parametrization, least", [("W", 150), ("KQ", 90)])
+def test_ensemble_of_100_runs(row, ensemble, parametrization, least):
     start = starts(parametrization)
     first = start[0][0] if parametrization == "W" else (start[0][0], start[1][0])
     ours = train(ensemble, parametrization, steps=SHORT, record=SHORT)
     assert torch.allclose(ours.W[-1], compiled(ensemble, parametrization, start, SHORT), atol=1e-6)
-    in_turns(
+    row.in_turns(
+        f"Training {parametrization}: 100 runs, 2000 steps, (6, 8, 10)", "100 runs of 2000 steps",
         lambda: train(ensemble, parametrization, steps=STEPS, record=STEPS),
-        {
-            "autograd, one at a time": (
-                lambda: one_at_a_time(ensemble[0], parametrization, first, SHORT), SHORT / STEPS / RUNS),
-            "compiled loop": (lambda: compiled(ensemble, parametrization, start, STEPS), 1.0),
-        },
-        rounds=5, bar=bar, floor="compiled loop",
+        {"autograd, one at a time": (
+            lambda: one_at_a_time(ensemble[0], parametrization, first, SHORT), SHORT / STEPS / RUNS)},
+        {"compiled loop, problem by problem": (lambda: compiled(ensemble, parametrization, start, STEPS), 1.0)},
     )
+    row.bar("times faster than autograd", row.times(), at_least=least)
+    row.bar("times the compiled loop", row.over_floor(), at_most=2.0, aim=True)
 
 
 @pytest.mark.parametrize("parametrization", ["W", "KQ"])
-def test_thousand_runs(in_turns, parametrization):
+def test_thousand_runs(row, parametrization):
     prob = token_selection(6, 8, 10, batch=1000)
-    in_turns(
+    row.in_turns(
+        f"Training {parametrization}: 1000 runs at once, 200 steps, (6, 8, 10)", "1000 runs of 200 steps",
         lambda: train(prob, parametrization, steps=SHORT, record=SHORT),
-        {"a tenth of the runs, ten times": (
+        {"ours, 100 runs at a time": (
             lambda: train(prob[:100], parametrization, steps=SHORT, record=SHORT), 0.1)},
         rounds=3,
     )
 
 
-def test_exact_gradient_against_naive(in_turns, ensemble):
-    in_turns(
+def test_exact_gradient_against_naive(row, ensemble):
+    row.in_turns(
+        "Training W with the exact gradient: 100 runs, 200 steps", "100 runs of 200 steps",
         lambda: train(ensemble, steps=SHORT, record=SHORT),
-        {"naive gradient": (lambda: train(ensemble, steps=SHORT, record=SHORT, gradient="naive"), 1.0)},
+        {"ours, naive gradient": (lambda: train(ensemble, steps=SHORT, record=SHORT, gradient="naive"), 1.0)},
     )
+
+
+MEMORY = """
+from attncore.data import token_selection
+from attncore.training import train
+prob, steps, start = token_selection(6, 8, 10, batch=1000), int(sys.argv[1]), time.process_time()
+train(prob, "KQ", steps=steps, record=steps)
+print(time.process_time() - start, peak())
+"""
+
+
+def test_memory_of_a_thousand_runs(row):
+    """Peak memory of 1000 (K, Q) runs at once, imports counted, is that of a tenth of the steps."""
+    spent, peak = row.alone(
+        "Training (K, Q): memory of 1000 runs at once, 1000 steps, (6, 8, 10)", "1000 runs of 1000 steps",
+        lambda: run_fresh(MEMORY, 1000))
+    _, before = run_fresh(MEMORY, 100)
+    row.measure(peak_MiB=peak, peak_MiB_of_100_steps=before)
+    row.bar("peak memory, 1000 steps over 100 steps", peak / before, at_most=1.02)

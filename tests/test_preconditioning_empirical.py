@@ -44,7 +44,10 @@ def test_reference_values(record, route, chunk):
     close(pc.attention_weights(B, X), record["attention"])
     close(pc.attention_output(A, B, X, chunk=chunk, route=route), record["outputs"])
     close(pc.empirical_loss(A, B, X, Y, chunk=chunk, route=route), record["loss"])
+    loss, *both = pc.empirical_loss_and_gradient(A, B, X, Y, chunk=chunk, route=route)
+    close(loss, record["loss"])
     gA, gB = pc.empirical_gradient(A, B, X, Y, chunk=chunk, route=route)
+    assert torch.equal(gA, both[0]) and torch.equal(gB, both[1])
     close(gA, record["grad_A"])
     close(gB, record["grad_B"])
 

@@ -6,6 +6,7 @@ from attncore.preconditioning.empirical import (
     attention_weights,
     empirical_gradient,
     empirical_loss,
+    empirical_loss_and_gradient,
 )
 from attncore.preconditioning.estimate import Estimate, estimate
 from attncore.preconditioning.fit import Descent, Fit, descend, fit
@@ -55,6 +56,7 @@ __all__ = [
     "descend",
     "empirical_gradient",
     "empirical_loss",
+    "empirical_loss_and_gradient",
     "escape_direction",
     "estimate",
     "fit",

@@ -186,10 +186,18 @@ def empirical_gradient(A, B, X, Y, chunk: int | None = None, context=None, route
     TypeError, ValueError
         As in :func:`attention_output`.
     """
+    return empirical_loss_and_gradient(A, B, X, Y, chunk, context, route)[1:]
+
+
+def empirical_loss_and_gradient(A, B, X, Y, chunk: int | None = None, context=None, route: str | None = None):
+    """:func:`empirical_loss` and :func:`empirical_gradient` in one pass: ``(loss, gA, gB)``, at the cost of the latter.
+
+    Parameters and errors as there.
+    """
     t = _arguments(dict(X=X, A=A, B=B, Y=Y, context=context))
     sample = Sample(t["context"], t["X"].shape[1], chunk, route)
-    _, gA, gB = sample.loss_and_gradient(t["A"], t["B"], t["X"], t["Y"])
-    return gA.reshape(*t["batch"], *gA.shape[1:]), gB.reshape(*t["batch"], *gB.shape[1:])
+    parts = sample.loss_and_gradient(t["A"], t["B"], t["X"], t["Y"])
+    return tuple(part.reshape((*t["batch"], *part.shape[1:])) for part in parts)
 
 
 class Sample:

@@ -23,7 +23,7 @@ QUIET = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 def rows_in_block(n: int, device: torch.device) -> int:
     """Queries a block: few enough that a block of W over n keys stays near the cache, enough to fill a product."""
-    return max(32, min(256, 2**17 // n)) if device.type == "cpu" else max(32, min(4096, 2**25 // n))
+    return max(16, min(256, 2**18 // n)) if device.type == "cpu" else max(32, min(4096, 2**25 // n))
 
 
 def keys_in_tile(rows: int, d: int, device: torch.device) -> int:

@@ -1,4 +1,4 @@
-r"""A primal-dual interior point method for nuclear-norm attention SVMs, many problems at once.
+r"""A primal-dual interior point method for one nuclear-norm attention SVM.
 
 With :math:`|W|_* = \min \tfrac12(\mathrm{tr} P + \mathrm{tr} Q)` over :math:`X = \binom{P\ W}{W^T Q} \succeq 0` the
 problem and its dual are
@@ -10,21 +10,24 @@ problem and its dual are
 The diagonal blocks of X are free, so that a step costs one Cholesky factor of order m, the number of rows. The
 direction is that of Helmberg, Rendl, Vanderbei and Wolkowicz (*SIAM J. Optim.* 6 (1996) 342-361) with Mehrotra's
 corrector. Rows marked `free` are equations: they have no slack, and their multiplier has no sign.
+
+Problems are small and many: the cost is in the calls more than in the arithmetic. One at a time through LAPACK is
+as fast as all at once through numpy's stacked routines, and each stops when it is done.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
+from scipy.linalg.lapack import dpotrf, dpotrs, dsyevd, dtrtri
 
 
 @dataclass(frozen=True)
 class Program:
-    """B problems ``u[k]^T W z[k // S] >= b[k]`` (``=`` where free).
+    """``u[k]^T W z[k // S] >= b[k]`` (``=`` where free): ``u (m, p)``, ``z (n, q)``, m = n S, ``b``, ``free (m,)``.
 
-    ``u (B, m, p)``, ``z (B, n, q)`` with m = n S; ``b (B, m)``; ``free (B, m)`` bool.
+    Rows and bounds are expected to be scaled so that the least Frobenius norm of W is about 1.
     """
 
     u: np.ndarray
@@ -32,202 +35,146 @@ class Program:
     b: np.ndarray
     free: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.u)
-
-    def __getitem__(self, index) -> Program:
-        return Program(self.u[index], self.z[index], self.b[index], self.free[index])
-
     def margins(self, W: np.ndarray) -> np.ndarray:
-        """``u^T W z`` as (B, m)."""
-        B, m, p = self.u.shape
-        u = self.u.reshape(B, self.z.shape[1], -1, p)
-        return (u @ (self.z @ W.swapaxes(1, 2))[..., None]).reshape(B, m)
+        """``u^T W z`` as (m,)."""
+        u = self.u.reshape(len(self.z), -1, self.u.shape[1])
+        return (u @ (self.z @ W.T)[:, :, None]).reshape(-1)
 
     def combine(self, lam: np.ndarray) -> np.ndarray:
-        """``sum lam u z^T`` as (B, p, q)."""
-        B, _, p = self.u.shape
-        n = self.z.shape[1]
-        pulled = (lam.reshape(B, n, 1, -1) @ self.u.reshape(B, n, -1, p))[:, :, 0]
-        return pulled.swapaxes(1, 2) @ self.z
+        """``sum lam u z^T`` as (p, q)."""
+        n = len(self.z)
+        u = self.u.reshape(n, -1, self.u.shape[1])
+        return (lam.reshape(n, 1, -1) @ u)[:, 0].T @ self.z
 
 
-@dataclass(frozen=True)
-class State:
-    """``X (B, p + q, p + q)``, slacks ``s`` and multipliers ``lam`` (B, m), relative gaps and residuals (B,).
+class Interior:
+    """Iterates ``X (p + q, p + q)``, slacks ``s`` (1 where free), multipliers ``lam``; `gap` relative, `stuck` or not.
 
-    The slack of a free row is 1 and takes no part.
+    `gap` is the larger of the relative duality gap and the primal residual.
     """
 
-    X: np.ndarray
-    s: np.ndarray
-    lam: np.ndarray
-    gap: np.ndarray
-    stuck: np.ndarray
+    def __init__(self, program: Program):
+        self.program = program
+        self.kept = ~program.free
+        size = program.u.shape[1] + program.z.shape[1]
+        self.X = 2.0 * np.eye(size)
+        self.s = np.where(self.kept, np.maximum(program.b, 0.1), 1.0)
+        self.lam = self.kept.astype(float)
+        self.S = program.combine(self.lam)
+        shrink = 0.5 / max(np.linalg.norm(self.S, 2), 0.5 / len(self.lam))
+        self.lam, self.S = shrink * self.lam, shrink * self.S
+        self.count = size + int(self.kept.sum())
+        self.gap, self.stuck = 1.0, False
 
-    def __getitem__(self, index) -> State:
-        return State(*(value[index] for value in vars(self).values()))
+    @property
+    def W(self) -> np.ndarray:
+        p = self.program.u.shape[1]
+        return self.X[:p, p:]
 
-    def put(self, index, other: State) -> None:
-        """Write the problems `index` in place."""
-        for name, value in vars(self).items():
-            value[index] = getattr(other, name)
-
-
-def start(program: Program) -> State:
-    """X a multiple of the identity, W = 0, and equal multipliers well inside the dual cone.
-
-    Bounds are expected to be scaled so that the least Frobenius norm of W is about 1.
-    """
-    B, m, p = program.u.shape
-    size = p + program.z.shape[2]
-    lam = np.where(program.free, 0.0, 1.0)
-    length = np.linalg.norm(program.combine(lam), ord=2, axis=(1, 2))
-    lam *= (0.5 / np.maximum(length, 0.5 / m))[:, None]
-    X = np.broadcast_to(2.0 * np.eye(size), (B, size, size)).copy()
-    s = np.where(program.free, 1.0, np.maximum(program.b, 0.1))
-    return State(X, s, lam, np.ones(B), np.zeros(B, bool))
-
-
-def advance(program: Program, state: State, target: float, steps: int) -> State:
-    """Iterate the problems whose gap is above `target`, at most so many steps; they may get stuck in rounding."""
-    state = replace(state, **{name: value.copy() for name, value in vars(state).items()})
-    for _ in range(steps):
-        left = np.flatnonzero((state.gap > target) & ~state.stuck)
-        if not left.size:
-            break
-        whole = left.size == len(program)
+    def step(self) -> None:
+        """One predictor-corrector step; where rounding prevents it, nothing but `stuck` changes."""
         try:
-            new = _step(program if whole else program[left], state if whole else state[left])
+            X, s, lam, S, gap = self._moved()
         except np.linalg.LinAlgError:
-            # Some problem of the batch has reached the boundary: find out which.
-            if left.size == 1:
-                state.stuck[left] = True
-                continue
-            for k in left:
-                state.put(slice(k, k + 1), advance(program[k : k + 1], state[k : k + 1], target, 1))
-            continue
-        worse = ~np.isfinite(new.gap) | ((state.gap[left] < 1e-8) & (new.gap > state.gap[left]))
-        state.put(left[~worse], new[~worse])
-        state.stuck[left[worse]] = True
-    return state
+            self.stuck = True
+            return
+        if not np.isfinite(gap) or (self.gap < 1e-8 and gap > self.gap):
+            self.stuck = True
+            return
+        self.X, self.s, self.lam, self.S, self.gap = X, s, lam, S, gap
 
+    def _moved(self):
+        program, X, s, lam, b = self.program, self.X, self.s, self.lam, self.program.b
+        p = program.u.shape[1]
+        Z = _bordered(self.S, 0.5)
+        root_x, root_z = _inverse_root(X), _inverse_root(Z)
+        Y = root_z.T @ root_z
+        inverse = np.divide(1.0, lam, out=np.zeros_like(lam), where=self.kept)
+        mu = (np.vdot(X, Z) + np.vdot(s[self.kept], lam[self.kept])) / self.count
+        factor = _factor(program, X, Y, s * inverse)
+        pulled = inverse - program.margins(Y[:p, p:])
 
-def _step(program: Program, state: State) -> State:
-    """One predictor-corrector step of every problem."""
-    newton = _Newton.of(program, state)
-    zero = np.zeros(len(program))
-    affine = newton.direction(zero, np.zeros_like(state.X), np.zeros_like(state.s))
-    primal, dual = (np.minimum(1.0, length) for length in newton.lengths(*affine))
-    sigma = np.clip(newton.complementarity(*affine, primal, dual) / newton.mu, 1e-6, 1.0) ** 2
-    dX, ds, dlam, dZ = affine
-    second = dX @ dZ @ newton.Y
-    second = (second + second.swapaxes(1, 2)) / 2
-    dX, ds, dlam, dZ = step = newton.direction(sigma * newton.mu, second, ds * dlam)
-    primal, dual = newton.lengths(*step)
-    shrink = 0.9 + 0.09 * np.minimum(1.0, np.minimum(primal, dual))
-    primal, dual = np.minimum(1.0, shrink * primal), np.minimum(1.0, shrink * dual)
-    X, s, lam = state.X + primal[:, None, None] * dX, state.s + primal[:, None] * ds, state.lam + dual[:, None] * dlam
-    value, bound = np.trace(X, axis1=1, axis2=2) / 2, (program.b * lam).sum(1)
-    gap = np.maximum(np.abs(value - bound) / np.abs(value), 1.0 - primal)
-    return State((X + X.swapaxes(1, 2)) / 2, s, lam, gap, state.stuck)
+        def direction(centre, second, product):
+            right = b + centre * pulled - product * inverse
+            if second is not None:
+                right += program.margins(second[:p, p:])
+            dlam = dpotrs(factor, right, lower=1)[0]
+            dS = program.combine(dlam)
+            dZ = _bordered(dS, 0.0)
+            half = X @ dZ @ Y
+            dX = centre * Y - X - (half + half.T) / 2
+            if second is not None:
+                dX -= second
+            ds = inverse * (centre - product - s * dlam) - s
+            ds[program.free] = 0.0
+            return dX, ds, dlam, dS, dZ
 
+        def lengths(dX, ds, dlam, dZ):
+            return _longest(root_x, dX, s, ds, self.kept), _longest(root_z, dZ, lam, dlam, self.kept)
 
-@dataclass(frozen=True)
-class _Newton:
-    """What the predictor and the corrector of one step share; ``Y = Z^-1``, ``inverse = 1 / lam`` or 0."""
-
-    program: Program
-    state: State
-    Z: np.ndarray
-    Y: np.ndarray
-    roots: tuple[np.ndarray, np.ndarray]
-    inverse: np.ndarray
-    pulled: np.ndarray
-    factors: list
-    count: np.ndarray
-    mu: np.ndarray
-
-    @classmethod
-    def of(cls, program: Program, state: State) -> _Newton:
-        X, s, lam, kept = state.X, state.s, state.lam, ~program.free
-        p = program.u.shape[2]
-        Z = _bordered(program.combine(lam), 0.5)
-        root_x, root_z = np.linalg.inv(np.linalg.cholesky(X)), np.linalg.inv(np.linalg.cholesky(Z))
-        Y = root_z.swapaxes(1, 2) @ root_z
-        inverse = np.divide(1.0, lam, out=np.zeros_like(lam), where=kept)
-        count = X.shape[1] + kept.sum(1)
-        mu = (np.einsum("bij,bij->b", X, Z) + (s * lam * kept).sum(1)) / count
-        factors = _factor(program, X, Y, s * inverse)
-        return cls(program, state, Z, Y, (root_x, root_z), inverse, program.margins(Y[:, :p, p:]), factors, count, mu)
-
-    def direction(self, centre, second, product):
-        """``dX, ds, dlam, dZ`` towards ``X Z = centre I``, given the second-order terms of the predictor."""
-        p, s, inverse = self.program.u.shape[2], self.state.s, self.inverse
-        centre = centre[:, None]
-        right = self.program.b + self.program.margins(second[:, :p, p:])
-        right += centre * (inverse - self.pulled) - product * inverse
-        dlam = np.stack([dpotrs(factor, row, lower=1)[0] for factor, row in zip(self.factors, right, strict=True)])
-        dZ = _bordered(self.program.combine(dlam), 0.0)
-        half = self.state.X @ dZ @ self.Y
-        dX = centre[..., None] * self.Y - self.state.X - (half + half.swapaxes(1, 2)) / 2 - second
-        ds = inverse * (centre - product - s * dlam) - s
-        return dX, np.where(self.program.free, 0.0, ds), dlam, dZ
-
-    def lengths(self, dX, ds, dlam, dZ):
-        """The longest primal and dual steps within the cones."""
-        kept = ~self.program.free
-        return [_longest(self.roots[0], dX, self.state.s, ds, kept),
-                _longest(self.roots[1], dZ, self.state.lam, dlam, kept)]
-
-    def complementarity(self, dX, ds, dlam, dZ, primal, dual):
-        """Mean complementarity after a step."""
-        X, Z = self.state.X + primal[:, None, None] * dX, self.Z + dual[:, None, None] * dZ
-        s, lam = self.state.s + primal[:, None] * ds, self.state.lam + dual[:, None] * dlam
-        return (np.einsum("bij,bij->b", X, Z) + (s * lam * ~self.program.free).sum(1)) / self.count
+        dX, ds, dlam, dS, dZ = direction(0.0, None, 0.0)
+        primal, dual = (min(1.0, length) for length in lengths(dX, ds, dlam, dZ))
+        ahead = np.vdot(X + primal * dX, Z + dual * dZ)
+        ahead += np.vdot((s + primal * ds)[self.kept], (lam + dual * dlam)[self.kept])
+        sigma = min(1.0, max(1e-6, ahead / (self.count * mu))) ** 2
+        half = dX @ dZ @ Y
+        dX, ds, dlam, dS, dZ = direction(sigma * mu, (half + half.T) / 2, ds * dlam)
+        primal, dual = lengths(dX, ds, dlam, dZ)
+        shrink = 0.9 + 0.09 * min(1.0, primal, dual)
+        primal, dual = min(1.0, shrink * primal), min(1.0, shrink * dual)
+        X, s, lam = X + primal * dX, s + primal * ds, lam + dual * dlam
+        value = X.trace() / 2
+        residual = program.margins(X[:p, p:]) - b
+        residual[self.kept] -= s[self.kept]
+        gap = max(abs(1.0 - np.vdot(b, lam) / value), np.abs(residual).max())
+        return (X + X.T) / 2, s, lam, self.S + dual * dS, gap
 
 
 def _bordered(S: np.ndarray, diagonal: float) -> np.ndarray:
     """``diagonal I - (0, S; S^T, 0) / 2``."""
-    B, p, q = S.shape
-    Z = np.zeros((B, p + q, p + q))
-    Z[:, :p, p:] = S * -0.5
-    Z[:, p:, :p] = Z[:, :p, p:].swapaxes(1, 2)
-    index = np.arange(p + q)
-    Z[:, index, index] = diagonal
+    p, q = S.shape
+    Z = np.zeros((p + q, p + q))
+    Z[:p, p:] = S * -0.5
+    Z[p:, :p] = Z[:p, p:].T
+    Z.flat[:: p + q + 1] = diagonal
     return Z
 
 
-def _factor(program: Program, X, Y, diagonal) -> list:
-    """Cholesky factors of ``M + diag(s / lam)``, ``M[k, l] = tr(A_k X A_l Y)``, ``A = (u z^T + z u^T) / 2``."""
+def _cholesky(matrix: np.ndarray) -> np.ndarray:
+    """The lower factor of a symmetric matrix, which is overwritten."""
+    factor, info = dpotrf(matrix.T, lower=1, overwrite_a=1)
+    if info:
+        raise np.linalg.LinAlgError("not positive definite")
+    return factor
+
+
+def _inverse_root(matrix: np.ndarray) -> np.ndarray:
+    """R with ``R matrix R^T = I``."""
+    return dtrtri(_cholesky(matrix.copy()), lower=1, overwrite_c=1)[0]
+
+
+def _factor(program: Program, X, Y, diagonal) -> np.ndarray:
+    """Cholesky factor of ``M + diag(s / lam)``, ``M[k, l] = tr(A_k X A_l Y)``, ``A = (u z^T + z u^T) / 2``."""
     u, z = program.u, program.z
-    B, m, p = u.shape
-    n = z.shape[1]
-    blocks, ut, zt = (B, n, m // n, n, m // n), u.swapaxes(1, 2), z.swapaxes(1, 2)
-    M = (u @ Y[:, :p, :p] @ ut).reshape(blocks)
-    M *= (z @ X[:, p:, p:] @ zt)[:, :, None, :, None]
-    other = (u @ X[:, :p, :p] @ ut).reshape(blocks)
-    other *= (z @ Y[:, p:, p:] @ zt)[:, :, None, :, None]
+    (m, p), n = u.shape, len(z)
+    blocks = (n, m // n, n, m // n)
+    M = (u @ Y[:p, :p] @ u.T).reshape(blocks)
+    M *= (z @ X[p:, p:] @ z.T)[:, None, :, None]
+    other = (u @ X[:p, :p] @ u.T).reshape(blocks)
+    other *= (z @ Y[p:, p:] @ z.T)[:, None, :, None]
     M += other
-    F = (u @ X[:, :p, p:] @ zt).reshape(blocks[:4])
-    G = (u @ Y[:, :p, p:] @ zt).reshape(blocks[:4])
-    np.multiply(G[..., None], F.transpose(0, 3, 1, 2)[:, :, None], out=other)
-    M = M.reshape(B, m, m)
-    other = other.reshape(B, m, m)
+    F, G = (u @ X[:p, p:] @ z.T).reshape(blocks[:3]), (u @ Y[:p, p:] @ z.T).reshape(blocks[:3])
+    np.multiply(G[..., None], F.transpose(2, 0, 1)[:, None], out=other)
+    M, other = M.reshape(m, m), other.reshape(m, m)
     M += other
-    M += other.swapaxes(1, 2)
+    M += other.T
     M *= 0.25
-    index = np.arange(m)
-    M[:, index, index] = M[:, index, index] * (1 + 1e-14) + diagonal
-    factors = [dpotrf(matrix.T, lower=1, overwrite_a=1) for matrix in M]
-    if any(info for _, info in factors):
-        raise np.linalg.LinAlgError("the Schur complement is not positive definite")
-    return [factor for factor, _ in factors]
+    M.flat[:: m + 1] = M.flat[:: m + 1] * (1 + 1e-14) + diagonal
+    return _cholesky(M)
 
 
-def _longest(root, matrix, x, dx, kept) -> np.ndarray:
+def _longest(root, matrix, x, dx, kept) -> float:
     """Largest step a with ``R^-1 R^-T + a matrix`` positive semidefinite and ``x + a dx >= 0`` where kept."""
-    least = np.linalg.eigvalsh(root @ matrix @ root.swapaxes(1, 2))[:, 0]
-    ratio = np.divide(dx, x, out=np.zeros_like(x), where=kept).min(1)
-    worst = np.minimum(least, ratio)
-    return np.divide(-1.0, worst, out=np.full_like(worst, np.inf), where=worst < 0)
+    least = dsyevd(root @ matrix @ root.T, compute_v=0, overwrite_a=1)[0][0]
+    worst = min(least, (dx / x)[kept].min(initial=0.0))
+    return -1.0 / worst if worst < 0 else np.inf

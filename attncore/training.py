@@ -45,6 +45,13 @@ class Trajectory:
         one machine epsilon: ``sum_t exp(L_it - max_t L_it) <= 1 + eps`` in the arithmetic of the dtype.
         -1 if no state up to the last recorded one was. From about there on the naive gradient
         ``s (p - f)`` is rounding noise; the exact one is not affected.
+    loss_rises : (...) int64
+        First recorded state with a higher objective (loss plus ridge) than the recorded one before it, beyond
+        rounding; -1 if there is none. For plain descent it means that the step is too large; steps of fixed
+        length also overshoot a minimum at a finite point, and then hover around it.
+    diverged : (...) int64
+        First recorded state whose loss or weights are not finite, -1 if there is none. Nothing after it
+        counts. The other problems of the batch are not affected.
     stopped : int or None
         State at which the callback asked to stop, None if all steps were taken.
     """
@@ -56,7 +63,22 @@ class Trajectory:
     Q: torch.Tensor | None
     attention: torch.Tensor
     saturated: torch.Tensor
+    loss_rises: torch.Tensor
+    diverged: torch.Tensor
     stopped: int | None
+
+    @property
+    def status(self) -> str:
+        """What `diverged` and `loss_rises` say, in a sentence with what to do about it."""
+        found = []
+        for first, words in ((self.diverged, "the weights overflowed"), (self.loss_rises, "the loss rose")):
+            hit = first >= 0
+            if bool(hit.any()):
+                where = f" in {int(hit.sum())} of {hit.numel()} runs" if hit.ndim else ""
+                found.append(f"{words}{where}, first at state {int(first[hit].min())}")
+        if not found:
+            return "ok: the loss never rose from one recorded state to the next"
+        return f"{'; '.join(found)}: use a smaller lr"
 
 
 @dataclass(frozen=True)
@@ -204,7 +226,7 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     start = start_weights(prob, parametrization, m, init, positive_int(seed, "seed", minimum=0))
     head, loss = resolve_head(head), resolve_loss(loss)
     one_of(gradient, "gradient", FORMS)
-    with torch.no_grad(), np.errstate(over="ignore"), single_thread(prob.X):
+    with torch.no_grad(), np.errstate(over="ignore", invalid="ignore"), single_thread(prob.X):
         X, z, y, v = flattened(prob)
         arrays = choose_arrays(X, z, start[0].shape[-1])
         weights = PARAMETRIZATIONS[parametrization](arrays, [M.reshape(-1, *M.shape[-2:]) for M in start])
@@ -245,7 +267,7 @@ class _Run:
 
     def _watch(self, normaliser):
         """Count, for each problem, the states before the first saturated one."""
-        self.unsaturated *= self.arrays.largest(normaliser) > self.limit
+        self.unsaturated *= ~(self.arrays.largest(normaliser) <= self.limit)  # nan is not saturated
         self.saturated += self.unsaturated
 
     def _record(self, row):
@@ -264,8 +286,24 @@ class _Run:
         K, Q = records if len(records) == 2 else (None, None)
         attention = self.objective.attention(logits).permute(2, 1, 0)
         saturated, unsaturated = (self.arrays.tensor(a).long() for a in (self.saturated, self.unsaturated))
+        norm, loss = torch.linalg.vector_norm, self.losses[:rows]  # norms, since squares may overflow
+        objective = loss
+        if self.rule.ridge:
+            objective = loss + self.rule.ridge * sum(norm(M, dim=(-2, -1)).square() for M in records)
+        slack = 64 * torch.finfo(loss.dtype).eps * objective[:-1].abs()
+        finite = sum((norm(M, torch.inf, dim=(-2, -1)) for M in records), loss).isfinite()
         return Trajectory(
-            steps=torch.tensor(self.schedule[:rows]), loss=self.losses[:rows],
+            steps=torch.tensor(self.schedule[:rows]), loss=loss,
+            loss_rises=self._first(objective[1:] > objective[:-1] + slack, 1),
+            diverged=self._first(~finite, 0),
             W=records[0] if K is None else K @ Q.mT, K=K, Q=Q,
             attention=attention.reshape(*self.batch, *attention.shape[-2:]),
             saturated=torch.where(unsaturated > 0, -1, saturated).reshape(self.batch), stopped=stopped)
+
+    def _first(self, condition, offset: int) -> torch.Tensor:
+        """First recorded state, counted from row `offset`, in which `condition` (rows, ...) holds, or -1."""
+        if not len(condition):
+            return torch.full(self.batch, -1, device=condition.device)
+        states = torch.tensor(self.schedule, device=condition.device)
+        first = states[condition.to(torch.uint8).argmax(0) + offset]
+        return torch.where(condition.any(0), first, -1)

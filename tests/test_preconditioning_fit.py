@@ -138,8 +138,10 @@ def test_a_batch_is_its_problems_and_a_seed_is_its_run():
     together, first = pc.fit(data.X, data.Y, **options), pc.fit(data.X[:1], data.Y[:1], **options)
     assert together.A.shape == (3, 3, 3) and together.tau.shape == (3,) and together.history.loss.shape[1:] == (3,)
     close(together.A[:1], first.A, 1e-9)
-    again = pc.fit(data.X, data.Y, **options)
-    assert torch.equal(again.A, together.A)
+    # The same draws; the last bits of a product may depend on where in memory its factors lie.
+    close(pc.fit(data.X, data.Y, **options).A, together.A, 1e-11)
+    other = pc.fit(data.X, data.Y, **(options | dict(seed=5)))
+    assert float((other.A - together.A).abs().max()) > 1e-2 * float(together.A.abs().max())
     state = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
     pc.fit(data.X, data.Y, **options)
     assert torch.equal(state[0], torch.random.get_rng_state()) and state[1] == np.random.get_state()[1].tolist()

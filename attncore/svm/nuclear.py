@@ -11,6 +11,7 @@ from attncore.svm.nuclear_interior import Interior, Program
 from attncore.svm.nuclear_polish import polish
 
 ACCEPT, STEPS = 1e-13, 60
+TRY = 0.06
 
 
 def solve(rows: Constraints, tol: float, plain: Best) -> Best:
@@ -35,42 +36,34 @@ class Reduced:
         self.size = float(primal_norm(plain.W[k], "fro"))
         u, self.left = coordinates(u.reshape(-1, u.shape[-1]))
         z, self.right = coordinates(z)
+        self.start = self.left.T @ plain.W[k] @ self.right / self.size
         self.program = Program(u, z, 1.0 / (self.lengths * self.size), np.zeros(len(u), bool))
 
     def run(self, best: Best, target: float) -> None:
-        """Interior point steps; where the guess of the active face is the same twice running, try to polish."""
-        inner = Interior(self.program)
-        before, tried, tried_gap = None, None, 1.0
+        """Interior point steps, each followed by an attempt to polish once the gap is small."""
+        inner = Interior(self.program, self.start)
         for _ in range(STEPS):
             inner.step()
-            tight = inner.lam > inner.s
-            if inner.stuck or inner.gap < 1e-9:
-                self.polish(inner, tight, best)
-                break
-            same = before is not None and np.array_equal(tight, before)
-            fresh = tried is None or not np.array_equal(tight, tried) or inner.gap < 1e-3 * tried_gap
-            before = tight
-            if same and fresh and inner.gap < 0.3:
-                self.polish(inner, tight, best)
+            if inner.gap < TRY or inner.stuck:
+                self.polish(inner, best)
                 if best.gap[self.k] <= target:
                     return
-                tried, tried_gap = tight, inner.gap
+            if inner.stuck or inner.gap < 1e-9:
+                break
         self.offer(inner.W, inner.lam, best)
 
-    def polish(self, inner: Interior, tight, best: Best) -> None:
+    def polish(self, inner: Interior, best: Best) -> None:
         """Offer Newton's refinement of the point on its active face."""
-        rows = np.flatnonzero(tight | self.program.free)
         left, values, right = np.linalg.svd(inner.S, full_matrices=False)
         strength = np.einsum("pr,pq,rq->r", left, inner.W, right)
         r = max(1, int((strength > 1.0 - values).sum()))
         _, singular, basis = np.linalg.svd(inner.W, full_matrices=False)
         Q = basis[:r].T * np.sqrt(singular[:r])
-        z = self.program.z[rows // (len(tight) // len(self.program.z))]
-        found = polish(self.program.u[rows], z, self.program.b[rows], inner.lam[rows], Q)
+        program = self.program
+        z = program.z.repeat(len(program.u) // len(program.z), 0)
+        found = polish(program.u, z, program.b, program.free, np.where(inner.lam > inner.s, inner.lam, 0.0), Q)
         if found is not None:
-            lam = np.zeros_like(inner.lam)
-            lam[rows] = found[1]
-            self.offer(found[0], lam, best)
+            self.offer(*found, best)
 
     def offer(self, W, lam, best: Best) -> None:
         weights = (np.maximum(lam, 0.0) / self.lengths).reshape(1, *best.weights.shape[1:])

@@ -50,18 +50,21 @@ class Program:
 class Interior:
     """Iterates ``X (p + q, p + q)``, slacks ``s`` (1 where free), multipliers ``lam``; `gap` relative, `stuck` or not.
 
-    `gap` is the larger of the relative duality gap and the primal residual.
+    `gap` is the larger of the relative duality gap and the primal residual. The start is near ``W (p, q)``, of
+    margins at least b.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, W: np.ndarray):
         self.program = program
         self.kept = ~program.free
-        size = program.u.shape[1] + program.z.shape[1]
-        self.X = 2.0 * np.eye(size)
-        self.s = np.where(self.kept, np.maximum(program.b, 0.1), 1.0)
+        left, values, right = np.linalg.svd(1.2 * W, full_matrices=False)
+        corner = np.block([[(left * values) @ left.T, 1.2 * W], [1.2 * W.T, (right.T * values) @ right]])
+        size = len(corner)
+        self.X = corner + 0.15 * np.eye(size)
+        self.s = np.where(self.kept, np.maximum(1.2 * program.margins(W) - program.b, 0.1), 1.0)
         self.lam = self.kept.astype(float)
         self.S = program.combine(self.lam)
-        shrink = 0.5 / max(np.linalg.norm(self.S, 2), 0.5 / len(self.lam))
+        shrink = 0.8 / max(np.linalg.norm(self.S, 2), 0.8 / len(self.lam))
         self.lam, self.S = shrink * self.lam, shrink * self.S
         self.count = size + int(self.kept.sum())
         self.gap, self.stuck = 1.0, False

@@ -12,6 +12,8 @@ from torch import nn
 
 from attncore.validation import common, positive_int, short
 
+__all__ = ["SelectionAttention", "attend", "attention_logits", "softmax_attention"]
+
 
 def attention_logits(X, W, z) -> torch.Tensor:
     """Attention logits ``x_it^T W z_i``.

@@ -10,6 +10,8 @@ import torch
 
 from attncore.validation import common, positive_int, short
 
+__all__ = ["TokenSelection", "token_selection"]
+
 
 @dataclass(frozen=True)
 class TokenSelection:

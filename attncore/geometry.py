@@ -6,6 +6,8 @@ import torch
 
 from attncore.validation import common
 
+__all__ = ["correlation"]
+
 
 def correlation(A, B) -> torch.Tensor:
     r"""Frobenius cosine of two matrices, batched over leading axes.

@@ -1,12 +1,12 @@
 r"""The loss gradient with respect to attention logits, in a form that survives saturation.
 
-For a sequence with attention ``s = softmax(L)`` and token slopes ``p_t = x_t^T grad h(a)``,
+For a sequence with attention ``s = softmax(L)`` and token slopes ``p_t = x_t^T grad h(a)``::
 
     d ell(y h(a)) / d L_t  =  ell'(u) y s_t (p_t - f),   f = sum_u s_u p_u,   u = y h(a).
 
 As attention saturates, ``p_t - f`` of the chosen token becomes a difference of nearly equal numbers, and
 the computed gradient becomes rounding noise. With ``t*`` the token of the largest logit and
-``D_t = p_t - p_{t*}``, the same gradient is
+``D_t = p_t - p_{t*}``, the same gradient is::
 
     ell'(u) y s_t (D_t - e),   e = sum_u s_u D_u = f - p_{t*},
 
@@ -15,7 +15,7 @@ without the T^2 differences. The factor ``exp(m_i)``, ``m_i = max L_t - L_{t*}``
 ``D_t != 0``, is taken out of each sequence, and the largest ``|ell'| exp(m_i)`` out of the problem, so that
 nothing underflows: the gradient is a mantissa and the logarithm of its scale.
 
-Token values here have shape (T, n, B), as in :mod:`attncore.arrays`; the public face is
+Token values here have shape (T, n, B), as in ``attncore.arrays``; the public face is
 :func:`logit_gradient`.
 """
 
@@ -31,6 +31,8 @@ from attncore.data import TokenSelection
 from attncore.heads import Head, resolve_head
 from attncore.losses import Loss, resolve_loss
 from attncore.validation import common, one_of, short
+
+__all__ = ["LogitGradient", "logit_gradient"]
 
 FORMS = ("exact", "naive")
 

@@ -9,6 +9,8 @@ import torch
 
 from attncore.validation import as_tensor, one_of, real, short
 
+__all__ = ["Head", "linear_head", "quadratic_head", "relu_head"]
+
 
 @dataclass(frozen=True)
 class Head:

@@ -11,6 +11,8 @@ from torch.nn.functional import logsigmoid
 
 from attncore.validation import one_of, short
 
+__all__ = ["Loss"]
+
 
 @dataclass(frozen=True)
 class Loss:

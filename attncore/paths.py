@@ -4,7 +4,7 @@ For ``W`` the ball is ``|W|_F <= R``; for ``(K, Q)`` it is ``(|K|_F^2 + |Q|_F^2)
 ball in disguise: ``min (|K|^2 + |Q|^2) / 2`` over ``K Q^T = W`` is ``|W|_*`` when ``rank W <= m``
 (arXiv 2308.16898, regularisation paths).
 
-The descent on one ball is in :mod:`attncore.ball`.
+The descent on one ball is in ``attncore.ball``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from attncore.losses import resolve_loss
 from attncore.threads import single_thread
 from attncore.validation import as_tensor, one_of, positive_int, real, short
 from attncore.weights import PARAMETRIZATIONS, start_weights
+
+__all__ = ["RegularizationPath", "regularization_path"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _radii(radii):
 def regularization_path(prob: TokenSelection, radii, parametrization: str = "W", m: int | None = None,
                         loss="logistic", head="linear", directions=None, seed: int = 0, tol: float = 1e-9,
                         max_iter: int = 4000) -> RegularizationPath:
-    r"""Minimise the loss over balls of the given radii, each started from the solution before.
+    r"""Minimise the loss over balls of the given radii, each started from the solution before::
 
         W(R) in argmin { L(W) : |W|_F <= R },   (K, Q)(R) in argmin { L(K Q^T) : (|K|_F^2 + |Q|_F^2)/2 <= R }.
 

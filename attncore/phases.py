@@ -26,6 +26,8 @@ import torch
 from attncore.incontext.result import Column, Trajectory
 from attncore.validation import real
 
+__all__ = ["Phases", "detect"]
+
 MEANING = {
     "T_1": "end of fast growth (alpha_k largest)",
     "T_2": "converged (loss_k within eps of its floor)",

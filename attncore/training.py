@@ -23,6 +23,8 @@ from attncore.threads import single_thread
 from attncore.validation import one_of, positive_int, real, short
 from attncore.weights import PARAMETRIZATIONS, start_weights
 
+__all__ = ["Progress", "Trajectory", "train"]
+
 
 @dataclass(frozen=True)
 class Trajectory:
@@ -162,7 +164,7 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
           callback: Callable[[Progress], object] | None = None, gradient: str = "exact") -> Trajectory:
     r"""Train the attention weights by full-batch gradient descent with a fixed head.
 
-    Minimises, for every problem of the batch at once,
+    Minimises, for every problem of the batch at once::
 
         L(W) = (1/n) sum_i ell(y_i h(X_i^T softmax(X_i W z_i))) + ridge * (|W|_F^2  or  |K|_F^2 + |Q|_F^2),
 
@@ -192,7 +194,7 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     m : int, optional
         Width of K and Q (default d, or that of `init`).
     init : tensor or pair, optional
-        ``W0 (..., d, d)`` or ``(K0, Q0)``. None: zeros for "W", :func:`gaussian_start` for "KQ".
+        ``W0 (..., d, d)`` or ``(K0, Q0)``. None: zeros for "W", :func:`attncore.weights.gaussian_start` for "KQ".
         The last weights of a trajectory continue it.
     seed : int
         Of the Gaussian start.

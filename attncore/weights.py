@@ -10,6 +10,8 @@ import torch
 from attncore.data import TokenSelection, problem_generators
 from attncore.validation import as_tensor, positive_int, real, short
 
+__all__ = ["gaussian_start"]
+
 WEIGHT_STREAM = 1  # data and weights drawn from one seed are independent
 START_SCALE = 3**-0.5  # the variance 1 / (3 d) of the published starting weights
 

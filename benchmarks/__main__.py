@@ -71,7 +71,8 @@ def merge(old: dict, rows: dict, run: dict) -> dict:
     runs = old.get("runs", {}) | {run["date"]: run}
     merged = old.get("rows", {}) | {name: {**content, "run": run["date"]} for name, content in rows.items()}
     used = {content["run"] for content in merged.values()}
-    return {"runs": {key: runs[key] for key in sorted(used)}, "rows": dict(sorted(merged.items()))}
+    by_file = sorted(merged.items(), key=lambda item: item[0].partition("::")[0])
+    return {"runs": {key: runs[key] for key in sorted(used)}, "rows": dict(by_file)}
 
 
 def show(value) -> str:

@@ -6,14 +6,20 @@ no dependency of this repository: ``pip install piqp proxsuite`` brings them int
 """
 
 import itertools
+import sys
+from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
 from fresh_process import run_fresh
+from rows import seconds
 
 from attncore.data import token_selection
-from attncore.svm import attention_svm
+from attncore.svm import InfeasibleError, Status, attention_svm
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from svm_problems import KINDS, problem, separable  # noqa: E402
 
 ACCURATE = 1e-6  # a library counts as an opponent when it reaches this gap
 
@@ -187,3 +193,24 @@ def test_large_problems_in_a_fresh_process(row, shape, most):
     row.bar("peak memory with imports, MiB", peak, at_most=1024)
     row.bar("certified gap", gap, at_most=1e-10)
     assert gap <= 1e-10
+
+
+def test_a_thousand_random_problems_half_of_them_degenerate(row):
+    """500 plain ones, 500 with copies, low rank, scales apart, ...: each certified, or proved infeasible, rightly."""
+    others = [kind for kind in KINDS if kind != "plain"]
+    problems = [problem("plain", seed) for seed in range(500)]
+    problems += [problem(others[k % len(others)], k // len(others)) for k in range(500)]
+
+    def solve(data):
+        try:
+            return int(attention_svm(*data).status)
+        except InfeasibleError:
+            return int(Status.INFEASIBLE)
+
+    _, found = row.alone("Frobenius SVM, 1000 random problems, half of them degenerate", "1000 problems",
+                         lambda: seconds(lambda: [solve(data) for data in problems]))
+    wrong = sum((status == Status.INFEASIBLE) == separable(*data)
+                for status, data in zip(found, problems, strict=True))
+    row.measure(infeasible=found.count(int(Status.INFEASIBLE)))
+    row.bar("wrong, by linear programming", wrong, at_most=0)
+    row.bar("neither certified to 1e-9 nor proved infeasible", found.count(int(Status.APPROXIMATE)), at_most=0)

@@ -62,7 +62,7 @@ def estimate(X, Y, ridge: float = 0.0, intercept: bool = False, tau: float | Non
     intercept : bool
         Subtract the means first.
     tau : float, optional
-        Scale of the targets; default :func:`renormalisation` of the singular values of ``M Sigma^{1/2}``.
+        Scale of the targets; default ``max(sum s_i, 4 s_1)`` over the singular values of ``M Sigma^{1/2}``.
 
     Returns
     -------

@@ -105,7 +105,7 @@ class Solution:
 
     @cached_property
     def singular_values(self) -> torch.Tensor:
-        """Of W, in decreasing order: Tensor (..., d), nan where infeasible."""
+        """Singular values of W in decreasing order, Tensor (..., d); nan where infeasible."""
         found = (self.status != Status.INFEASIBLE)[..., None]
         return torch.where(found, torch.linalg.svdvals(torch.where(found[..., None], self.W, 0.0)), torch.nan)
 

@@ -29,6 +29,8 @@ LIBRARIES = ("numpy", "scipy", "torch", "daqp", "cvxpy", "matplotlib", "ipywidge
 REGISTRY = Path("attncore/course/claims.toml")
 CELL_EXECUTION = ("tags", "execution", "timeout")  # cell options that change what runs
 PAGE_EXECUTION = ("kernelspec", "mystnb", "execution")  # front matter that changes what runs
+SHOWN = {"api": ("attncore/**/*.py",), "benchmarks": ("benchmarks/results.json",)}  # what directives show
+SHOWS = re.compile(rf"^ {{0,3}}(?:`{{3,}}|:{{3,}})\{{({'|'.join(SHOWN)})\}}", re.M)
 WHOLE_BOOK = re.compile(r"\{(?:ledger|ledger-summary|ledger-count|status)\}")  # shows what other pages hold
 GENERATED = {"index", "genindex", "search", "prf-prf", "py-modindex"}  # pages that no source file makes
 FOOTER = re.compile(r'<p class="built-from"[^>]*\bdata-page-digest="([^"]*)"')
@@ -62,13 +64,14 @@ def run_digest(root: Path, docname: str) -> str | None:
 
 
 def page_digest(root: Path, docname: str, pages: Iterable[str] = ()) -> str:
-    """Digest of a page as built: its run digest, text and registry entries.
+    """Digest of a page as built: its run digest, text, registry entries and the files its directives show.
 
     ``pages`` names the whole book: a page that shows all of it (see ``WHOLE_BOOK``) depends on each.
     """
     page = read_page(page_file(root, docname))
     whole = WHOLE_BOOK.search(page.text) is not None
     parts = [str(_run_digest(root, docname, page)), page.text, _registry_entries(root, docname, page, whole)]
+    parts += _file_digests(root, _shown_files(root, page))
     if whole:
         parts += [page_digest(root, other) for other in sorted(set(pages) - {docname})]
     return _sha256(parts)[:12]
@@ -146,9 +149,22 @@ def _run_digest(root: Path, docname: str, page: PageSource) -> str | None:
             refuse_readers(tree, where)
             trees.append((tree, where))
     files = reached_files(root, (root / docname).parent, trees)
-    for path in sorted(files | {root / lock for lock in LOCKS if (root / lock).is_file()}):
-        parts += [path.relative_to(root).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+    parts += _file_digests(root, files | {root / lock for lock in LOCKS if (root / lock).is_file()})
     return _sha256(parts)[:16]
+
+
+def _shown_files(root: Path, page: PageSource) -> set[Path]:
+    """Files of the repository whose contents the directives of a page show."""
+    patterns = {pattern for name in SHOWS.findall(page.text) for pattern in SHOWN[name]}
+    return {path for pattern in patterns for path in root.glob(pattern)}
+
+
+def _file_digests(root: Path, files: Iterable[Path]) -> list[str]:
+    """Name and digest of each file, in the order of names."""
+    parts = []
+    for path in sorted(files):
+        parts += [path.relative_to(root).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()]
+    return parts
 
 
 def _registry_entries(root: Path, docname: str, page: PageSource, whole: bool) -> str:

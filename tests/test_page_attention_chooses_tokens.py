@@ -5,11 +5,9 @@ that were found by hand meet the solver.
 """
 
 import itertools
-import re
-from pathlib import Path
 
-import matplotlib
 import numpy as np
+import pages
 import pytest
 import torch
 
@@ -18,7 +16,6 @@ from attncore.data import TokenSelection
 from attncore.squeeze import excess_loss
 from attncore.svm import InfeasibleError, attention_svm, margins
 
-PAGE = Path(__file__).parents[1] / "book" / "svm" / "attention-chooses-tokens.md"
 NEEDED = ("import ", "plane = ", "def differences", "def bracket", "def margin", "def scan", "def dual_weights",
           "def projected_gradient")
 
@@ -26,15 +23,7 @@ NEEDED = ("import ", "plane = ", "def differences", "def bracket", "def margin",
 @pytest.fixture(scope="module")
 def page():
     """The names that the page defines in the cells this file is about."""
-    matplotlib.use("agg")
-    cells = re.findall(r"```\{code-cell\} ipython3\n(.*?)\n```", PAGE.read_text("utf8"), re.S)
-    names: dict = {}
-    with matplotlib.rc_context():
-        for start in NEEDED:
-            cell = next(c for c in cells if any(line.startswith(start) for line in c.splitlines()))
-            code = re.sub(r"\A(---\n.*?\n---\n|:tags:[^\n]*\n)", "", cell, flags=re.S)
-            exec(compile(code, f"{PAGE.name}: {start}", "exec"), names)
-    return names
+    return pages.names("svm/attention-chooses-tokens", NEEDED)
 
 
 def test_the_stub_is_no_answer(page):

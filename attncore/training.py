@@ -194,7 +194,7 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     m : int, optional
         Width of K and Q (default d, or that of `init`).
     init : tensor or pair, optional
-        ``W0 (..., d, d)`` or ``(K0, Q0)``. None: zeros for "W", :func:`attncore.weights.gaussian_start` for "KQ".
+        ``W0 (..., d, d)`` or ``(K0, Q0)``. None: zeros for "W", :func:`~attncore.weights.gaussian_start` for "KQ".
         The last weights of a trajectory continue it.
     seed : int
         Of the Gaussian start.

@@ -62,16 +62,19 @@ def results(app: Sphinx) -> dict:
 
 def row_nodes(row: dict) -> list[nodes.Node]:
     """One row: its times as a table with its title, then its bars and other measurements as a list."""
-    with_gap = any("gap" in side for side in row["opponents"].values())
-    headings = ("Who", "Time", "Relative to ours", "Gap")[: 4 if with_gap else 3]
-    lines = [line[: len(headings)] for line in times(row)]
-    items = [*map(bar_words, row["bars"]), *measure_words(row)]
+    title, items = f"{row['title']}; {row['work']}", [*map(bar_words, row["bars"]), *measure_words(row)]
+    if row["opponents"] or row["floors"]:
+        with_gap = any("gap" in side for side in row["opponents"].values())
+        headings = ("Who", "Time", "Ratio", "Gap")[: 4 if with_gap else 3]
+        head = table(title, headings, (line[: len(headings)] for line in times(row)))
+    else:
+        head, items = nodes.paragraph("", "", nodes.strong(text=title)), [f"time: {seconds(row['ours'])}", *items]
     listed = nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph(text=item)) for item in items))
-    return [table(f"{row['title']}; {row['work']}", headings, lines), *([listed] if items else [])]
+    return [head, *([listed] if items else [])]
 
 
 def times(row: dict) -> Iterable[tuple[str, ...]]:
-    """A line for ours and for each opponent and floor: name, time, time in units of ours, gap."""
+    """A line for ours and for each opponent and floor: name, time, ratio to ours, gap."""
     own = row["measures"].get("gap")
     yield "ours", seconds(row["ours"]), "1", "" if own is None else number(own)
     sides = [*row["opponents"].items(), *((f"floor: {name}", side) for name, side in row["floors"].items())]
@@ -104,7 +107,7 @@ def run_row(run: dict) -> tuple[str, ...]:
 def seconds(value: float) -> str:
     """A time in the unit that suits it, three digits."""
     unit, scale = next((one for one in (("s", 1.0), ("ms", 1e-3)) if value >= one[1]), ("µs", 1e-6))
-    return f"{number(value / scale)} {unit}"
+    return f"{number(value / scale)}\N{NO-BREAK SPACE}{unit}"
 
 
 def number(value: float) -> str:

@@ -24,7 +24,7 @@ from attncore.course.mime import text_table
 LITERAL = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`_{0,2})", re.S)
 UNDERLINE = re.compile(r"-{3,}")
 TYPED = re.compile(r"(\*\*[^*]+\*\*) \(\*(.+)\*\)(?= --|$)")
-VERBATIM = re.compile(r"\s*(>>>|\.\.\s)")
+VERBATIM = re.compile(r"\s*\.\.\s")
 
 
 class ApiDirective(SphinxDirective):
@@ -80,14 +80,15 @@ def escape_formulas(app, what, name, thing, options, lines: list[str]) -> None:
     """Escape what reads as a formula, leave literals, directives and examples alone; single backticks are code."""
     if what == "data" and lines and lines[0] == (type(thing).__doc__ or "").partition("\n")[0]:
         lines.clear()  # the words of a built-in type about itself
-    done, block = [], None  # block: lines indented more than this are verbatim
+    done, block, example = [], None, False  # block: lines indented more than this are verbatim
     for line in lines:
         indent = len(line) - len(line.lstrip())
         if line.strip() and block is not None and indent <= block:
             block = None
-        verbatim = block is not None or VERBATIM.match(line)
-        if block is None and (verbatim or line.endswith("::")):
-            block = indent - line.lstrip().startswith(">>>")
+        example = bool(line.strip()) and (example or line.lstrip().startswith(">>>"))
+        verbatim = example or block is not None or VERBATIM.match(line)
+        if block is None and not example and (verbatim or line.endswith("::")):
+            block = indent
         if what == "module" and UNDERLINE.fullmatch(line) and done and done[-1]:
             done[-1:] = [f".. rubric:: {done[-1]}", ""]  # a heading of its own would not fit among the page's
         else:

@@ -35,15 +35,18 @@ def test_frobenius_values_weights_and_duals(name):
 
 
 @pytest.mark.parametrize("name", FEASIBLE)
-def test_nuclear_values_lie_within_the_certified_gap(name):
+def test_nuclear_values_duals_ranks_and_uniqueness(name):
     record, expected = RECORDS[name], RECORDS[name]["nuc"]
     solution = attention_svm(record["X"], record["z"], record["selected"], norm="nuc")
-    value, gap = float(solution.value), float(solution.gap)
-    assert gap < 1e-6
-    assert value * (1 - gap) * (1 - 1e-12) <= expected["value"] <= value * (1 + 1e-12)
-    assert (solution.status == Status.OPTIMAL) == (gap <= 1e-9)
-    assert float(solution.dual.sum()) == pytest.approx(value, rel=1.1 * gap + 1e-12)
-    assert solution.unique is None and solution.norm == "nuc"
+    scale = max(1.0, expected["value"])
+    assert solution.status == Status.OPTIMAL and solution.norm == "nuc"
+    assert abs(float(solution.value) - expected["value"]) <= 1e-8 * scale
+    assert solution.gap <= 1e-12 and solution.kkt_residual <= 1e-12 and solution.max_violation <= 1e-12
+    assert float(solution.dual.sum()) == pytest.approx(expected["value"], rel=1e-10)
+    assert bool(solution.unique) == expected["unique"] and int(solution.rank) == expected["rank"]
+    assert solution.rank_gap > 1e9
+    if expected["unique"]:
+        torch.testing.assert_close(solution.W, as_float64(expected["W"]), rtol=0, atol=1e-6 * scale)
 
 
 @pytest.mark.parametrize("norm", ["fro", "nuc"])

@@ -10,8 +10,9 @@ from attncore.svm.constraints import Constraints
 from attncore.svm.solution import Solution, Status
 
 
-def package(rows: Constraints, W, weights, proof, norm: str, tol: float, like: torch.Tensor) -> Solution:
-    """Certify ``W (B, d, d)`` and ``weights (B, n, T-1)``; `proof` holds Farkas weights, nan where feasible.
+def package(rows: Constraints, W, weights, proof, unique, norm: str, tol: float, like: torch.Tensor) -> Solution:
+    """Certify ``W (B, d, d)`` and ``weights (B, n, T-1)``; `proof` holds Farkas weights, nan where feasible;
+    `unique (B,)` is 1, 0 or -1 as in `Solution.uniqueness`.
 
     W is scaled to smallest margin 1, the weights with it ("fro") or to operator norm 1 ("nuc"). The batch
     shape, dtype and device are those of the tokens `like`.
@@ -47,7 +48,7 @@ def package(rows: Constraints, W, weights, proof, norm: str, tol: float, like: t
     return Solution(
         **{name: tensor(array, like.dtype) for name, array in fields.items()},
         status=tensor(status, torch.int8),
-        unique=tensor(~infeasible, torch.bool) if norm == "fro" else None,
+        uniqueness=tensor(np.where(infeasible, 0, unique), torch.int8),
         norm=norm,
     )
 
@@ -89,6 +90,6 @@ def _unconstrained(norm: str, like: torch.Tensor) -> Solution:
         dual=like.new_zeros((*batch, n, 1)),
         certificate=like.new_full((*batch, n, 1), torch.nan),
         status=torch.zeros(batch, dtype=torch.int8, device=like.device),
-        unique=torch.ones(batch, dtype=torch.bool, device=like.device),
+        uniqueness=torch.ones(batch, dtype=torch.int8, device=like.device),
         norm=norm,
     )

@@ -108,7 +108,7 @@ def _smallest(margin: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
 def _lower_bound(X, z, selected, norm, dual) -> torch.Tensor:
     rows = assemble(X, z, selected)
     if dual is None:
-        _, weights, proof = solve_rows(rows, norm, 1e-9)
+        _, weights, proof, _ = solve_rows(rows, norm, 1e-9)
         weights = np.where(np.isnan(proof), weights, proof)
     else:
         dual = as_tensor(dual, "dual", device=X.device)

@@ -21,7 +21,10 @@ CHUNK = 2**18  # Gram matrix entries formed at once: a batch of any size needs l
 
 
 class Best:
-    """The best certified answers so far: ``W (B, d, d)``, ``weights (B, n, T-1)``, ``gap (B,)``; proofs if none."""
+    """The best certified answers so far: ``W (B, d, d)``, ``weights (B, n, T-1)``, ``gap (B,)``; proofs if none.
+
+    ``unique (B,)``: 1 where the minimiser is proved unique, 0 where proved not to be, -1 where not known.
+    """
 
     def __init__(self, rows: Constraints, norm: str = "fro"):
         self.rows, self.norm = rows, norm
@@ -29,6 +32,7 @@ class Best:
         self.weights = np.zeros(rows.u.shape[:3])
         self.gap = np.ones(len(rows))
         self.proof = np.full(rows.u.shape[:3], np.nan)
+        self.unique = np.full(len(rows), 1 if norm == "fro" else -1, np.int8)
 
     def offer(self, index: np.ndarray, weights: np.ndarray, W: np.ndarray | None = None) -> None:
         """Keep these weights for the problems `index`, and W (or the W they give), where their gap is smaller."""

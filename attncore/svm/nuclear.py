@@ -7,11 +7,14 @@ import numpy as np
 from attncore.svm.bounds import primal_norm
 from attncore.svm.constraints import Constraints
 from attncore.svm.frobenius import Best, unit_rows
+from attncore.svm.nuclear_conic import conic
 from attncore.svm.nuclear_interior import Interior, Program
 from attncore.svm.nuclear_polish import polish
+from attncore.svm.nuclear_unique import uniqueness
 
 ACCEPT, STEPS = 1e-13, 60
-TRY = 0.06
+TRY = 0.06  # gap from which the active face is worth guessing
+DECIDED = 1e-9  # gap up to which uniqueness is decided
 
 
 def solve(rows: Constraints, tol: float, plain: Best) -> Best:
@@ -21,7 +24,11 @@ def solve(rows: Constraints, tol: float, plain: Best) -> Best:
     for k in np.flatnonzero(np.isnan(plain.proof[:, 0, 0]) & (plain.gap < 1)):
         reduced = Reduced(rows, k, plain)
         best.offer(np.array([k]), plain.weights[k : k + 1], plain.W[k : k + 1])
-        reduced.run(best, min(tol, ACCEPT))
+        reduced.interior(best, min(tol, ACCEPT))
+        if best.gap[k] > tol:
+            reduced.conic(best)
+        if best.gap[k] <= DECIDED:
+            best.unique[k] = reduced.uniqueness(best)
     return best
 
 
@@ -39,31 +46,44 @@ class Reduced:
         self.start = self.left.T @ plain.W[k] @ self.right / self.size
         self.program = Program(u, z, 1.0 / (self.lengths * self.size), np.zeros(len(u), bool))
 
-    def run(self, best: Best, target: float) -> None:
+    def interior(self, best: Best, target: float) -> None:
         """Interior point steps, each followed by an attempt to polish once the gap is small."""
         inner = Interior(self.program, self.start)
         for _ in range(STEPS):
             inner.step()
             if inner.gap < TRY or inner.stuck:
-                self.polish(inner, best)
+                self.polish(inner.W, inner.lam, inner.lam > inner.s, best)
                 if best.gap[self.k] <= target:
                     return
             if inner.stuck or inner.gap < 1e-9:
                 break
         self.offer(inner.W, inner.lam, best)
 
-    def polish(self, inner: Interior, best: Best) -> None:
+    def conic(self, best: Best) -> None:
+        """What Clarabel makes of it, polished."""
+        found = conic(self.program)
+        if found is not None:
+            W, lam = found
+            self.offer(W, lam, best)
+            self.polish(W, lam, lam > self.program.margins(W) - self.program.b, best)
+
+    def polish(self, W, lam, tight, best: Best) -> None:
         """Offer Newton's refinement of the point on its active face."""
-        left, values, right = np.linalg.svd(inner.S, full_matrices=False)
-        strength = np.einsum("pr,pq,rq->r", left, inner.W, right)
+        left, values, right = np.linalg.svd(self.program.combine(lam), full_matrices=False)
+        strength = np.einsum("pr,pq,rq->r", left, W, right)
         r = max(1, int((strength > 1.0 - values).sum()))
-        _, singular, basis = np.linalg.svd(inner.W, full_matrices=False)
+        _, singular, basis = np.linalg.svd(W, full_matrices=False)
         Q = basis[:r].T * np.sqrt(singular[:r])
         program = self.program
         z = program.z.repeat(len(program.u) // len(program.z), 0)
-        found = polish(program.u, z, program.b, program.free, np.where(inner.lam > inner.s, inner.lam, 0.0), Q)
+        found = polish(program.u, z, program.b, program.free, np.where(tight, lam, 0.0), Q)
         if found is not None:
             self.offer(*found, best)
+
+    def uniqueness(self, best: Best) -> int:
+        """1 unique, 0 not, -1 open."""
+        lam = best.weights[self.k].reshape(-1) * self.lengths
+        return uniqueness(self.program, self.left.T @ best.W[self.k] @ self.right / self.size, lam)
 
     def offer(self, W, lam, best: Best) -> None:
         weights = (np.maximum(lam, 0.0) / self.lengths).reshape(1, *best.weights.shape[1:])

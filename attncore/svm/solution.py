@@ -78,8 +78,10 @@ class Solution:
         ``|W - S|_F / |W|_F``, for "nuc" the larger of ``|S|_op - 1`` and ``1 - <S, W> / |W|_*``
         (zero exactly when S is a subgradient of the nuclear norm at W).
         The dual variables are non-negative by construction.
-    unique : Tensor (...) bool, or None
-        Whether the minimiser is unique. "fro": always True (strictly convex). "nuc": None, not known.
+    uniqueness : Tensor (...) int8
+        1 where the minimiser is proved unique, 0 where a second one was found (or none exists), -1 where
+        neither. "fro": always 1 (strictly convex). "nuc": decided from the face of the dual solution; open
+        without strict complementarity, or where the gap is above 1e-9.
     dual : Tensor (..., n, T)
         Dual variables, >= 0 and zero at the selected token. "fro": ``sum dual = value^2`` and ``W = S``;
         "nuc": ``sum dual = value`` and ``|S|_op <= 1`` (the sums up to the gap).
@@ -97,7 +99,7 @@ class Solution:
     gap: torch.Tensor
     max_violation: torch.Tensor
     kkt_residual: torch.Tensor
-    unique: torch.Tensor | None
+    uniqueness: torch.Tensor
     dual: torch.Tensor
     status: torch.Tensor
     certificate: torch.Tensor
@@ -120,6 +122,21 @@ class Solution:
         cut = (2 * self.gap).sqrt().clamp(min=floor) * self.singular_values[..., 0]
         count = (self.singular_values > cut[..., None]).sum(-1)
         return torch.where(self.status == Status.INFEASIBLE, -1, count)
+
+    @property
+    def unique(self) -> torch.Tensor | None:
+        """Whether the minimiser is unique, Tensor (...) bool; None where that is open for any problem asked."""
+        return None if bool((self.uniqueness < 0).any()) else self.uniqueness == 1
+
+    @cached_property
+    def rank_gap(self) -> torch.Tensor:
+        """Smallest singular value counted by `rank` over the largest not counted, Tensor (...).
+
+        How clear-cut the rank is: inf when nothing is left out or that is exactly 0, nan where infeasible.
+        """
+        padded = torch.cat([self.singular_values, torch.zeros_like(self.singular_values[..., :1])], -1)
+        at = self.rank.clamp(min=0)[..., None]
+        return (padded.gather(-1, (at - 1).clamp(min=0)) / padded.gather(-1, at))[..., 0]
 
     @property
     def message(self) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import re
 from enum import Enum
+from pathlib import Path
 from pkgutil import resolve_name
 
 from docutils import nodes
@@ -39,6 +40,9 @@ class ApiDirective(SphinxDirective):
             module = resolve_name(name)
         except ImportError as error:
             raise self.error(f"api: there is no module {name!r} to import ({error})") from None
+        source, root = Path(module.__file__).resolve(), Path(self.env.app.confdir).resolve()
+        if not source.is_relative_to(root):  # the page's digest would be that of other files
+            raise self.error(f"api: {name} comes from {source}, not from this tree: pip install -e .")
         lines = ["````{eval-rst}", f".. automodule:: {name}", ""]
         for member in members or public_names(module):
             lines += directive(module, member)

@@ -3,18 +3,24 @@
 from attncore.svm.certificate import Certificate, certify
 from attncore.svm.constraints import margins
 from attncore.svm.local import LocalOptimality, Verdict, local_optimality
+from attncore.svm.multitoken import Combination, FinitePart, attention_svm_multi, best_combination, finite_part
 from attncore.svm.solution import InfeasibleError, Solution, Status
 from attncore.svm.solve import attention_svm
 
 __all__ = [
     "Certificate",
+    "Combination",
+    "FinitePart",
     "InfeasibleError",
     "LocalOptimality",
     "Solution",
     "Status",
     "Verdict",
     "attention_svm",
+    "attention_svm_multi",
+    "best_combination",
     "certify",
+    "finite_part",
     "local_optimality",
     "margins",
 ]

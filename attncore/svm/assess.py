@@ -30,7 +30,7 @@ def package(rows: Constraints, W, weights, proof, unique, norm: str, tol: float,
         "value": value,
         "margin": np.divide(1.0, value, out=np.full_like(value, np.inf), where=value > 0),
         "gap": gap,
-        "max_violation": np.maximum(0.0, 1.0 - measured.margin),
+        "max_violation": np.maximum(measured.off, 1.0 - measured.margin),
         "kkt_residual": _kkt_residual(measured, W, norm),
         "dual": rows.spread(dual),
         "certificate": np.full((*weights.shape[:2], weights.shape[2] + 1), np.nan),
@@ -54,7 +54,7 @@ def package(rows: Constraints, W, weights, proof, unique, norm: str, tol: float,
 
 
 def _normalise(rows: Constraints, W, weights, norm):
-    least = rows.margins(W).min(axis=(1, 2))
+    least = rows.least_margin(rows.margins(W))
     # Rescaling rounds W, which can break rows whose bound is tiny: not for a change in the last digits.
     off = (least > 0) & (np.abs(least - 1.0) > 1e-14)
     factor = np.divide(1.0, least, out=np.ones_like(least), where=off)
@@ -68,11 +68,12 @@ def _normalise(rows: Constraints, W, weights, norm):
 def _kkt_residual(measured: Measure, W, norm) -> np.ndarray:
     """Largest of the primal, stationarity and complementary-slackness residuals (see `Solution`)."""
     size = np.where(measured.size > 0, measured.size, 1.0)
-    parts = [1.0 - measured.margin, np.abs(measured.slack) / np.where(measured.total > 0, measured.total, 1.0)]
+    parts = [measured.off, 1.0 - measured.margin, np.abs(measured.slack) / np.where(measured.total > 0, measured.total, 1.0)]
     if norm == "fro":
         parts.append(primal_norm(W - measured.combined, "fro") / size)
     else:
-        parts += [measured.length - 1.0, 1.0 - np.einsum("bij,bij->b", measured.combined, W) / size]
+        aligned = np.einsum("bij,bij->b", measured.combined, W) / size
+        parts += [measured.length - 1.0, np.where(measured.size > 0, 1.0 - aligned, 0.0)]
     return np.maximum.reduce([np.zeros_like(size), *parts])
 
 

@@ -35,6 +35,8 @@ class Measure:
     Attributes: ``size (B,)`` the norm of W; ``margin (B,)`` its smallest margin; ``total (B,)`` the sum of the
     weights; ``length (B,)`` the dual norm of ``combined (B, d, d)``, the weighted sum of the rows;
     ``slack (B,)`` the weighted sum of ``margin - 1``.
+    With equations the bounds hold for W that satisfies them; their weights have any sign and do not count in the
+    sums. ``off (B,)`` is the largest violation of one, ``price (B,)`` the sum of violations times weights of length 1.
     """
 
     size: np.ndarray
@@ -43,6 +45,8 @@ class Measure:
     length: np.ndarray
     combined: np.ndarray
     slack: np.ndarray
+    off: np.ndarray
+    price: np.ndarray
 
     @property
     def lower(self) -> np.ndarray:
@@ -54,20 +58,31 @@ class Measure:
 
     @property
     def gap(self) -> np.ndarray:
-        """``(upper - lower) / upper``; 1 when the upper bound is infinite or anything is nan."""
+        """``(upper - lower + price) / upper``; 1 when the upper bound is infinite or anything is nan."""
         upper = self.upper
-        gap = np.divide(upper - self.lower, upper, out=np.ones_like(upper), where=np.isfinite(upper) & (upper > 0))
+        known = np.isfinite(upper) & (upper > 0)
+        gap = np.divide(upper - self.lower + self.price, upper, out=np.ones_like(upper), where=known)
+        gap[np.isinf(self.margin) & (self.size == 0)] = 0.0
         return np.nan_to_num(np.maximum(gap, 0.0), nan=1.0)
 
 
 def measure(rows: Constraints, W: np.ndarray, weights: np.ndarray, norm: str) -> Measure:
     """Measure a candidate; the problems must have constraints (T > 1)."""
     margins, combined = rows.margins(W), rows.combine(weights)
+    length = dual_norm(combined, norm)
+    off = price = np.zeros(len(rows))
+    counted = weights
+    if rows.equal is not None:
+        broken = np.abs(margins * rows.equal)
+        off, price = broken.max(axis=(1, 2)), (np.abs(weights) * broken).sum(axis=(1, 2)) / np.maximum(length, 1e-300)
+        counted = np.where(rows.equal, 0.0, weights)
     return Measure(
         size=primal_norm(W, norm),
-        margin=margins.min(axis=(1, 2)),
-        total=weights.sum(axis=(1, 2)),
-        length=dual_norm(combined, norm),
+        margin=rows.least_margin(margins),
+        total=counted.sum(axis=(1, 2)),
+        length=length,
         combined=combined,
-        slack=np.einsum("bns,bns->b", weights, margins - 1.0),
+        slack=np.einsum("bns,bns->b", counted, margins - 1.0),
+        off=off,
+        price=price,
     )

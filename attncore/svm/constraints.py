@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,23 +15,32 @@ class Constraints:
     """A flat batch of B problems as float64 arrays; row (i, s) reads ``<u[i, s] z[i]^T, W> >= 1``.
 
     ``u (B, n, T-1, d)`` differences, ``z (B, n, d)`` queries, ``token (B, n, T-1)`` which token each row is
-    about, ``T`` tokens a sequence. ``scale (B,)`` is the factor the row matrices were divided by.
+    about, ``T`` tokens a sequence. ``scale (B,)`` is the factor the row matrices were divided by. Rows marked in
+    ``equal (B, n, T-1)`` are equations ``<u[i, s] z[i]^T, W> = 0`` instead; None when there are none.
     """
 
     u: np.ndarray
     z: np.ndarray
     token: np.ndarray
     scale: np.ndarray
+    equal: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.z)
 
     def __getitem__(self, index) -> Constraints:
-        return replace(self, u=self.u[index], z=self.z[index], token=self.token[index], scale=self.scale[index])
+        equal = None if self.equal is None else self.equal[index]
+        return Constraints(self.u[index], self.z[index], self.token[index], self.scale[index], equal)
 
     def margins(self, W: np.ndarray) -> np.ndarray:
         """Margins ``u[i, s]^T W z[i]`` as (B, n, T-1)."""
         return (self.u @ (self.z @ W.swapaxes(-1, -2))[..., None])[..., 0]
+
+    def least_margin(self, margins: np.ndarray) -> np.ndarray:
+        """Smallest margin (B,) over the inequalities; inf where there is none."""
+        if self.equal is not None:
+            margins = np.where(self.equal, np.inf, margins)
+        return margins.min(axis=(1, 2))
 
     def combine(self, weights: np.ndarray) -> np.ndarray:
         """The adjoint of `margins`: ``sum weights[i, s] u[i, s] z[i]^T`` as (B, d, d)."""

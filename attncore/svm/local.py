@@ -10,7 +10,7 @@ import torch
 from attncore.svm.constraints import check, margins
 from attncore.svm.solution import Solution, Status
 from attncore.svm.solve import attention_svm
-from attncore.validation import as_tensor, real
+from attncore.validation import as_tensor, real, short
 
 
 class Verdict(enum.IntEnum):
@@ -119,6 +119,8 @@ def local_optimality(X, z, scores, selected, norm="fro", tol=1e-6, solution: Sol
     scores = as_tensor(scores, "scores", device=X.device)
     if tuple(scores.shape) != tuple(X.shape[:-1]):
         raise ValueError(f"scores must have shape {tuple(X.shape[:-1])} to match X, got {tuple(scores.shape)}")
+    if solution is not None and not isinstance(solution, Solution):
+        raise TypeError(f"solution must be a Solution or None, got {short(solution)}")
     if solution is None:
         batched = attention_svm(X[None], z[None], selected[None], norm)
         W, status, norm = batched.W[0], batched.status[0], batched.norm

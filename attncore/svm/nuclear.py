@@ -6,7 +6,7 @@ import numpy as np
 
 from attncore.svm.bounds import primal_norm
 from attncore.svm.constraints import Constraints
-from attncore.svm.frobenius import Best, unit_rows
+from attncore.svm.frobenius import Best
 from attncore.svm.nuclear_conic import conic
 from attncore.svm.nuclear_interior import Interior, Program
 from attncore.svm.nuclear_polish import polish
@@ -22,29 +22,41 @@ def solve(rows: Constraints, tol: float, plain: Best) -> Best:
     best = Best(rows, "nuc")
     best.proof[:] = plain.proof
     for k in np.flatnonzero(np.isnan(plain.proof[:, 0, 0]) & (plain.gap < 1)):
-        reduced = Reduced(rows, k, plain)
-        best.offer(np.array([k]), plain.weights[k : k + 1], plain.W[k : k + 1])
-        reduced.interior(best, min(tol, ACCEPT))
-        if best.gap[k] > tol:
-            reduced.conic(best)
-        if best.gap[k] <= DECIDED:
-            best.unique[k] = reduced.uniqueness(best)
+        solve_one(Reduced(rows, k, plain), plain, best, tol)
     return best
 
 
-class Reduced:
-    """Problem k in coordinates of span(differences) x span(queries), unit rows, least Frobenius norm 1."""
+def solve_one(reduced: Reduced, plain: Best, best: Best, tol: float) -> None:
+    """The interior point method, Clarabel where it leaves a gap, then uniqueness."""
+    k = reduced.k
+    best.offer(np.array([k]), plain.weights[k : k + 1], plain.W[k : k + 1])
+    reduced.interior(best, min(tol, ACCEPT))
+    if best.gap[k] > tol:
+        reduced.conic(best)
+    if best.gap[k] <= DECIDED:
+        best.unique[k] = reduced.uniqueness(best)
 
-    def __init__(self, rows: Constraints, k: int, plain: Best):
-        one = rows[k : k + 1]
-        u, z, _, _ = (array[0] for array in unit_rows(one))
-        self.k = k
-        self.lengths = one.row_norms().reshape(-1)
-        self.size = float(primal_norm(plain.W[k], "fro"))
-        u, self.left = coordinates(u.reshape(-1, u.shape[-1]))
-        z, self.right = coordinates(z)
+
+class Reduced:
+    """Problem k in coordinates of span(differences) x span(queries), unit rows, least Frobenius norm 1.
+
+    Equations that `implied (m,)` marks follow from others: they become rows of zeros.
+    """
+
+    def __init__(self, rows: Constraints, k: int, plain: Best, implied: np.ndarray | None = None):
+        self.k, self.size = k, float(primal_norm(plain.W[k], "fro"))
+        d = rows.u.shape[-1]
+        free = np.zeros(rows.u[k].shape[:2], bool).ravel() if rows.equal is None else rows.equal[k].ravel()
+        u, self.left = coordinates(rows.u[k].reshape(-1, d))
+        z, self.right = coordinates(rows.z[k])
+        lengths = [np.sqrt(np.einsum("kd,kd->k", vectors, vectors)) for vectors in (u, z)]
+        z = z / lengths[1][:, None]
+        self.lengths = lengths[0] * lengths[1].repeat(len(u) // len(z))
+        if implied is not None:
+            self.lengths[implied] = lengths[0][implied] = np.inf
+        u = u / lengths[0][:, None]
         self.start = self.left.T @ plain.W[k] @ self.right / self.size
-        self.program = Program(u, z, 1.0 / (self.lengths * self.size), np.zeros(len(u), bool))
+        self.program = Program(u, z, np.where(free, 0.0, 1.0 / (self.lengths * self.size)), free)
 
     def interior(self, best: Best, target: float) -> None:
         """Interior point steps, each followed by an attempt to polish once the gap is small."""
@@ -76,17 +88,17 @@ class Reduced:
         Q = basis[:r].T * np.sqrt(singular[:r])
         program = self.program
         z = program.z.repeat(len(program.u) // len(program.z), 0)
-        found = polish(program.u, z, program.b, program.free, np.where(tight, lam, 0.0), Q)
+        found = polish(program.u, z, program.b, program.free, np.where(tight | program.free, lam, 0.0), Q)
         if found is not None:
             self.offer(*found, best)
 
     def uniqueness(self, best: Best) -> int:
         """1 unique, 0 not, -1 open."""
-        lam = best.weights[self.k].reshape(-1) * self.lengths
+        lam = best.weights[self.k].reshape(-1) * np.where(np.isinf(self.lengths), 0.0, self.lengths)
         return uniqueness(self.program, self.left.T @ best.W[self.k] @ self.right / self.size, lam)
 
     def offer(self, W, lam, best: Best) -> None:
-        weights = (np.maximum(lam, 0.0) / self.lengths).reshape(1, *best.weights.shape[1:])
+        weights = (np.where(self.program.free, lam, np.maximum(lam, 0.0)) / self.lengths).reshape(1, *best.weights.shape[1:])
         best.offer(np.array([self.k]), weights, self.left @ W[None] @ self.right.T * self.size)
 
 

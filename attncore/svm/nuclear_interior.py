@@ -89,12 +89,15 @@ class Interior:
     def _moved(self):
         program, X, s, lam, b = self.program, self.X, self.s, self.lam, self.program.b
         p = program.u.shape[1]
+        if min(s[self.kept].min(initial=1.0), lam[self.kept].min(initial=1.0)) <= 0:
+            raise np.linalg.LinAlgError("a slack has vanished in rounding")
         Z = _bordered(self.S, 0.5)
         root_x, root_z = _inverse_root(X), _inverse_root(Z)
         Y = root_z.T @ root_z
         inverse = np.divide(1.0, lam, out=np.zeros_like(lam), where=self.kept)
         mu = (np.vdot(X, Z) + np.vdot(s[self.kept], lam[self.kept])) / self.count
-        factor = _factor(program, X, Y, s * inverse)
+        # A row of zeros (an equation that others imply) gets a diagonal entry, which keeps its multiplier at 0.
+        factor = _factor(program, X, Y, np.where(program.u.any(1), s * inverse, 1.0))
         pulled = inverse - program.margins(Y[:p, p:])
 
         def direction(centre, second, product):
@@ -179,5 +182,5 @@ def _factor(program: Program, X, Y, diagonal) -> np.ndarray:
 def _longest(root, matrix, x, dx, kept) -> float:
     """Largest step a with ``R^-1 R^-T + a matrix`` positive semidefinite and ``x + a dx >= 0`` where kept."""
     least = dsyevd(root @ matrix @ root.T, compute_v=0, overwrite_a=1)[0][0]
-    worst = min(least, (dx / x)[kept].min(initial=0.0))
+    worst = min(least, (dx[kept] / x[kept]).min(initial=0.0))
     return -1.0 / worst if worst < 0 else np.inf

@@ -26,10 +26,11 @@ def polish(u: np.ndarray, z: np.ndarray, b: np.ndarray, free: np.ndarray, lam: n
     Returns ``(W (p, q), lam (m,))`` of the smallest residual met.
     """
     above = np.triu_indices(Q.shape[1], 1)
+    held = free & u.any(1)
     best, found, waited = np.inf, None, 0
     margin = np.einsum("mr,mr->m", u @ ((u.T * lam) @ z @ Q), z @ Q)
     for _ in range(STEPS):
-        active = np.flatnonzero(free | (lam + b - margin > 0))
+        active = np.flatnonzero(held | (~free & (lam + b - margin > 0)))
         ua, za, ba, la = u[active], z[active], b[active], lam[active]
         S = (ua.T * la) @ za
         K = S @ Q

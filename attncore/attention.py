@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from attncore.validation import common, positive_int, short
+from attncore.validation import broadcast_batch, common, one_of, positive_int, short
 
 __all__ = ["SelectionAttention", "attend", "attention_logits", "softmax_attention"]
 
@@ -23,7 +23,7 @@ def attention_logits(X, W, z) -> torch.Tensor:
     X : (..., n, T, d)
         Tokens.
     W : (..., d, d)
-        Key-query matrix; its leading axes broadcast against those of `X`.
+        Key-query matrix; the leading axes of all three broadcast.
     z : (..., n, d)
         Queries.
 
@@ -35,6 +35,11 @@ def attention_logits(X, W, z) -> torch.Tensor:
     ------
     ValueError
         If the shapes do not fit.
+
+    Examples
+    --------
+    >>> attention_logits([[[1.0, 0.0], [0.0, 1.0]]], [[2.0, 0.0], [0.0, 3.0]], [[1.0, 1.0]]).tolist()
+    [[2.0, 3.0]]
     """
     X, W, z = common(X=X, W=W, z=z)
     if X.ndim < 3:
@@ -44,24 +49,43 @@ def attention_logits(X, W, z) -> torch.Tensor:
         raise ValueError(f"z must have shape (..., {n}, {d}) to match X, got {short(z)}")
     if W.ndim < 2 or W.shape[-2:] != (d, d):
         raise ValueError(f"W must have shape (..., {d}, {d}) to match X, got {short(W)}")
+    broadcast_batch(X=X.shape[:-3], W=W.shape[:-2], z=z.shape[:-2])
     keyed = z @ W.mT
     return (X @ keyed.unsqueeze(-1)).squeeze(-1)
 
 
 def softmax_attention(X, W, z) -> torch.Tensor:
-    """Attention maps ``softmax_t(x_it^T W z_i)``, shape (..., n, T); see :func:`attention_logits`."""
+    """Attention maps ``softmax_t(x_it^T W z_i)``.
+
+    Returns a tensor (..., n, T). Parameters and errors as in :func:`attention_logits`.
+    """
     return torch.softmax(attention_logits(X, W, z), dim=-1)
 
 
 def attend(X, attention) -> torch.Tensor:
-    """Attended vectors ``sum_t s_it x_it``: the map (..., n, T) applied to tokens (..., n, T, d).
+    """Attended vectors ``sum_t s_it x_it``.
 
-    Returns a tensor (..., n, d). Raises ValueError if the shapes do not fit.
+    Parameters
+    ----------
+    X : (..., n, T, d)
+        Tokens.
+    attention : (..., n, T)
+        Weights of the tokens, usually a map of :func:`softmax_attention`.
+
+    Returns
+    -------
+    torch.Tensor, (..., n, d)
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
     """
     X, attention = common(X=X, attention=attention)
     if X.ndim < 2 or attention.ndim < 1 or attention.shape[-1] != X.shape[-2]:
         raise ValueError("attention must have shape (..., T) for X of shape (..., T, d), "
                          f"got {short(attention)} for {short(X)}")
+    broadcast_batch(X=X.shape[:-2], attention=attention.shape[:-1])
     return (attention.unsqueeze(-2) @ X).squeeze(-2)
 
 
@@ -80,6 +104,11 @@ class SelectionAttention(nn.Module):
     init : tensor or pair of tensors, optional
         ``W0 (..., d, d)``, or ``(K0, Q0)`` of shape (..., d, m) each. By default `W` is zero, and `K`, `Q`
         must be given (zero is a stationary point there).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another `parametrization`, or starting weights of another shape.
     """
 
     def __init__(self, v, parametrization: str = "W", init=None):
@@ -87,17 +116,20 @@ class SelectionAttention(nn.Module):
         (v,) = common(v=v)
         d = positive_int(v.shape[-1] if v.ndim else 0, "the length of v")
         self.register_buffer("v", v)
-        self.parametrization = parametrization
+        self.parametrization = one_of(parametrization, "parametrization", ("W", "KQ"))
         if parametrization == "W":
             W = torch.zeros(*v.shape[:-1], d, d, dtype=v.dtype, device=v.device) if init is None else init
-            self._W = nn.Parameter(common(init=W, v=v)[0].clone())
-        elif parametrization == "KQ":
-            if init is None:
-                raise ValueError("init must be a pair (K0, Q0) for parametrization 'KQ', got None")
-            K, Q, _ = common(K0=init[0], Q0=init[1], v=v)
-            self.K, self.Q = nn.Parameter(K.clone()), nn.Parameter(Q.clone())
+            W, _ = common(init=W, v=v)
+            if W.ndim < 2 or W.shape[-2:] != (d, d):
+                raise ValueError(f"init must have shape (..., {d}, {d}) to match v, got {short(W)}")
+            self._W = nn.Parameter(W.clone())
         else:
-            raise ValueError(f"parametrization must be one of 'W', 'KQ', got {parametrization!r}")
+            if not isinstance(init, (tuple, list)) or len(init) != 2:
+                raise ValueError(f"init must be a pair (K0, Q0) for parametrization 'KQ', got {short(init)}")
+            K, Q, _ = common(K0=init[0], Q0=init[1], v=v)
+            if K.ndim < 2 or K.shape != Q.shape or K.shape[-2] != d:
+                raise ValueError(f"init must hold K0 and Q0 of one shape (..., {d}, m), got {short(K)} and {short(Q)}")
+            self.K, self.Q = nn.Parameter(K.clone()), nn.Parameter(Q.clone())
 
     @property
     def W(self) -> torch.Tensor:

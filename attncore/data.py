@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from attncore.validation import common, positive_int, short
+from attncore.validation import common, placement, positive_int, short
 
 __all__ = ["TokenSelection", "token_selection"]
 
@@ -127,13 +127,19 @@ def token_selection(n: int, T: int, d: int, seed: int = 0, batch=(), self_attent
     Raises
     ------
     TypeError, ValueError
-        If a size is not a positive integer, or `seed` is negative.
+        If a size is not a positive integer, `seed` is negative, or `dtype` is not float32 or float64.
+
+    Examples
+    --------
+    >>> problem = token_selection(n=2, T=3, d=4, seed=1, batch=5)
+    >>> problem.X.shape, problem.optimal.shape
+    (torch.Size([5, 2, 3, 4]), torch.Size([5, 2]))
     """
     n, T, d = (positive_int(value, name) for value, name in ((n, "n"), (T, "T"), (d, "d")))
     batch, start = batch_shape(batch), positive_int(start, "start", minimum=0)
     if not isinstance(self_attention, bool):
         raise TypeError(f"self_attention must be True or False, got {short(self_attention)}")
-    count = math.prod(batch)
+    count, place = math.prod(batch), placement(dtype, device)
     X, z, v = np.empty((count, n, T, d)), np.empty((count, n, d)), np.empty((count, d))
     y = np.empty((count, n))
     for b, rng in enumerate(problem_generators(seed, count, 0, start)):
@@ -143,6 +149,5 @@ def token_selection(n: int, T: int, d: int, seed: int = 0, batch=(), self_attent
         a /= np.linalg.norm(a, axis=-1, keepdims=True)
     if self_attention:
         z = X[:, :, 0, :]
-    X, z, y, v = (torch.tensor(a, dtype=dtype or torch.float64, device=device).reshape(*batch, *a.shape[1:])
-                  for a in (X, z, y, v))
+    X, z, y, v = (torch.tensor(a, **place).reshape(*batch, *a.shape[1:]) for a in (X, z, y, v))
     return TokenSelection(X, z, y, v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attncore.validation import common
+from attncore.validation import broadcast_batch, common
 
 __all__ = ["correlation"]
 
@@ -40,12 +40,7 @@ def correlation(A, B) -> torch.Tensor:
         raise ValueError(
             f"A and B must have shapes (..., p, q) with the same p, q, got {tuple(A.shape)} and {tuple(B.shape)}"
         )
-    try:
-        torch.broadcast_shapes(A.shape, B.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"A and B must have leading axes that broadcast, got {tuple(A.shape)} and {tuple(B.shape)}"
-        ) from None
+    broadcast_batch(A=A.shape[:-2], B=B.shape[:-2])
     A, B = (M / M.abs().amax(dim=(-2, -1), keepdim=True) for M in (A, B))
     cosine = (A * B).sum((-2, -1)) / ((A * A).sum((-2, -1)) * (B * B).sum((-2, -1))).sqrt()
     return cosine.clamp(-1.0, 1.0)

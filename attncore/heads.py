@@ -45,14 +45,29 @@ def relu_head(hidden=None) -> Head:
     ----------
     hidden : (..., d, d), optional
         The matrix ``V``; the identity when left out.
+
+    Returns
+    -------
+    Head
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `hidden` is no square matrix, or, in use, if its size is not that of the tokens.
     """
     if hidden is None:
         return Head("relu", lambda a, v: (a.clamp(min=0) * v).sum(-1), lambda a, v: (a > 0) * v)
     V = as_tensor(hidden, "hidden")
     if V.ndim < 2 or V.shape[-1] != V.shape[-2]:
         raise ValueError(f"hidden must have shape (..., d, d), got {short(V)}")
-    return Head("relu", lambda a, v: ((a @ V.mT).clamp(min=0) * v).sum(-1),
-                lambda a, v: ((a @ V.mT > 0) * v) @ V)
+
+    def layer(a):
+        if a.shape[-1] != V.shape[-1]:
+            raise ValueError(f"hidden must have shape (..., {a.shape[-1]}, {a.shape[-1]}) to match the tokens, "
+                             f"got {short(V)}")
+        return a @ V.mT
+
+    return Head("relu", lambda a, v: (layer(a).clamp(min=0) * v).sum(-1), lambda a, v: ((layer(a) > 0) * v) @ V)
 
 
 def quadratic_head(penalty: float = 1.0) -> Head:

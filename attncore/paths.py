@@ -22,7 +22,7 @@ from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
 from attncore.threads import single_thread
 from attncore.validation import as_tensor, one_of, positive_int, real, short
-from attncore.weights import PARAMETRIZATIONS, start_weights
+from attncore.weights import PARAMETRIZATIONS, one_start, start_weights
 
 __all__ = ["RegularizationPath", "regularization_path"]
 
@@ -75,7 +75,8 @@ def _directions(prob, directions):
         return []
     if not isinstance(directions, (list, tuple)):
         raise TypeError(f"directions must be a list of matrices or None, got {short(directions)}")
-    return [start_weights(prob, "W", None, value, 0)[0] for value in directions]
+    d, like = prob.X.shape[-1], {"dtype": prob.X.dtype, "device": prob.X.device}
+    return [one_start(value, f"directions[{k}]", prob.batch, d, d, like) for k, value in enumerate(directions)]
 
 
 def _radii(radii):

@@ -62,10 +62,17 @@ def as_tensor(value, name: str, *, dtype=None, device=None) -> torch.Tensor:
 
 def as_indices(value, name: str, upper: int, *, device=None) -> torch.Tensor:
     """Return `value` as an int64 tensor with entries in ``0 .. upper - 1``; refuse anything else."""
-    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
-    if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise TypeError(f"{name} must hold integers, got dtype {tensor.dtype}")
-    tensor = tensor.to(dtype=torch.int64, device=device)
+    if not isinstance(value, torch.Tensor):
+        try:
+            array = np.array(value)
+        except ValueError:
+            raise ValueError(f"{name} must be rectangular, got ragged nested numbers {short(value)}") from None
+        if array.dtype.kind not in "biufc":
+            raise TypeError(f"{name} must hold integers, got {short(value)}")
+        value = torch.from_numpy(array)
+    if value.dtype == torch.bool or value.is_floating_point() or value.is_complex():
+        raise TypeError(f"{name} must hold integers, got dtype {value.dtype}")
+    tensor = value.to(dtype=torch.int64, device=device)
     if tensor.numel() and (int(tensor.min()) < 0 or int(tensor.max()) >= upper):
         span = f"{int(tensor.min())} to {int(tensor.max())}"
         raise ValueError(f"{name} must lie in 0..{upper - 1}, got values from {span}")
@@ -84,6 +91,31 @@ def common(**named) -> list[torch.Tensor]:
         raise ValueError(f"arguments must live on one device, got {devices}")
     dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors.values()) else torch.float32
     return [t.to(dtype) for t in tensors.values()]
+
+
+def placement(dtype, device) -> dict:
+    """Where and how drawn data are stored: ``dtype`` (default float64) and ``device`` for a tensor's constructor."""
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be torch.float32, torch.float64 or None, got {short(dtype)}")
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"dtype must be torch.float32, torch.float64 or None, got {dtype}")
+    if device is not None and not isinstance(device, (str, int, torch.device)):
+        raise TypeError(f"device must be a torch.device, its name or None, got {short(device)}")
+    try:
+        place = torch.device("cpu" if device is None else device)
+    except RuntimeError:
+        raise ValueError(f"device must name a device that torch knows, got {short(device)}") from None
+    return {"dtype": dtype or torch.float64, "device": place}
+
+
+def broadcast_batch(**shapes) -> torch.Size:
+    """The common shape of leading axes, or ValueError naming each argument and its leading axes."""
+    try:
+        return torch.broadcast_shapes(*shapes.values())
+    except RuntimeError:
+        found = ", ".join(f"{tuple(shape)} of {name}" for name, shape in shapes.items())
+        *some, last = shapes
+        raise ValueError(f"{', '.join(some)} and {last} must have leading axes that broadcast, got {found}") from None
 
 
 def positive_int(value, name: str, minimum: int = 1) -> int:

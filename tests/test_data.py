@@ -121,7 +121,7 @@ def test_bad_problem_is_refused(name, change, error, words):
     (dict(batch=(2, 0)), ValueError, "batch must be at least 1"),
     (dict(batch="many"), TypeError, "batch must be an integer"),
     (dict(self_attention=1), TypeError, "self_attention must be True or False"),
-    (dict(dtype=torch.float16), ValueError, "float32 or float64"),
+    (dict(dtype=torch.float16), ValueError, "dtype must be torch.float32, torch.float64 or None"),
     (dict(start=-1), ValueError, "start must be at least 0"),
 ])
 def test_bad_generator_arguments_are_refused(arguments, error, words):

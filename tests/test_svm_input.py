@@ -30,7 +30,7 @@ Z = np.random.default_rng(1).normal(size=(2, 4))
         ((X.astype(complex), Z, [0, 0]), ValueError, "X must be float32 or float64"),
         ((X.astype(np.float16), Z, [0, 0]), ValueError, "X must be float32 or float64"),
         ((X * np.nan, Z, [0, 0]), ValueError, "X must be finite"),
-        ((np.stack([X, X]), np.stack([Z, Z, Z]), [0, 0]), ValueError, "batch axes that broadcast"),
+        ((np.stack([X, X]), np.stack([Z, Z, Z]), [0, 0]), ValueError, "leading axes that broadcast"),
     ],
 )
 def test_bad_arrays_are_named(arguments, error, says):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from attncore.data import batch_shape, problem_generators
-from attncore.validation import as_tensor, positive_int, real, short
+from attncore.validation import as_tensor, placement, positive_int, real, short
 
 STREAM = 70
 
@@ -81,6 +81,7 @@ def gaussian_task(n: int, s, d: int | None = None, p: int | None = None, kappa: 
     if len(s) > min(p, d):
         raise ValueError(f"s must hold at most min(p, d) = {min(p, d)} values, got {len(s)}")
     kappa, noise, batch = real(kappa, "kappa", at_least=1), real(noise, "noise", at_least=0), batch_shape(batch)
+    place = placement(dtype, device)
     values = kappa ** -np.linspace(0, 1, d) if d > 1 else np.ones(1)
     drawn = []
     for rng in problem_generators(seed, int(np.prod(batch)), STREAM):
@@ -91,7 +92,5 @@ def gaussian_task(n: int, s, d: int | None = None, p: int | None = None, kappa: 
         X = white @ root
         drawn.append((X, X @ M.T + noise * error, (V * values) @ V.T, M))
     arrays = (np.stack(parts) for parts in zip(*drawn, strict=True))
-    X, Y, Sigma, M = (
-        torch.tensor(a, dtype=dtype or torch.float64, device=device).reshape(*batch, *a.shape[1:]) for a in arrays
-    )
+    X, Y, Sigma, M = (torch.tensor(a, **place).reshape(*batch, *a.shape[1:]) for a in arrays)
     return LinearTask(X, Y, Sigma, M, noise)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attncore.validation import as_indices, common
+from attncore.validation import as_indices, broadcast_batch, common
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,9 @@ def check(X, z, selected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     selected = as_indices(selected, "selected", T, device=X.device)
     if selected.ndim < 1 or selected.shape[-1] != n:
         raise ValueError(f"selected must have shape (..., {n}), one token a sequence, got {tuple(selected.shape)}")
-    try:
-        batch = torch.broadcast_shapes(X.shape[:-3], z.shape[:-2], selected.shape[:-1])
-    except RuntimeError:
-        raise ValueError(
-            f"X, z and selected must have batch axes that broadcast, got {tuple(X.shape[:-3])}, "
-            f"{tuple(z.shape[:-2])} and {tuple(selected.shape[:-1])}"
-        ) from None
+    batch = broadcast_batch(X=X.shape[:-3], z=z.shape[:-2], selected=selected.shape[:-1])
+    if 0 in batch:
+        raise ValueError(f"X, z and selected must hold at least one problem, got leading axes {tuple(batch)}")
     return X.expand(*batch, n, T, d), z.expand(*batch, n, d), selected.expand(*batch, n)
 
 
@@ -112,21 +108,30 @@ def _power_of_two(largest: np.ndarray) -> np.ndarray:
 
 
 def margins(W, X, z, selected) -> torch.Tensor:
-    """Margins ``(x_{i,sel_i} - x_it)^T W z_i`` of any W, as (..., n, T), zero at the selected tokens.
+    """Margins ``(x_{i,sel_i} - x_it)^T W z_i`` of any W.
 
-    Shapes as in `attention_svm`; the leading axes of ``W (..., d, d)`` broadcast with the problems'.
+    Parameters
+    ----------
+    W : array_like (..., d, d)
+        Leading axes broadcast with the problems'.
+    X, z, selected
+        As in `attention_svm`.
+
+    Returns
+    -------
+    Tensor (..., n, T)
+        Zero at the selected tokens.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For bad input, as in `attention_svm`.
     """
     W, X, z = common(W=W, X=X, z=z)
     X, z, selected = check(X, z, selected)
     d = X.shape[-1]
     if W.ndim < 2 or tuple(W.shape[-2:]) != (d, d):
         raise ValueError(f"W must have shape (..., {d}, {d}) to match X, got {tuple(W.shape)}")
-    try:
-        torch.broadcast_shapes(W.shape[:-2], X.shape[:-3])
-    except RuntimeError:
-        raise ValueError(
-            f"W must have leading axes that broadcast with the problems', got {tuple(W.shape[:-2])} "
-            f"and {tuple(X.shape[:-3])}"
-        ) from None
+    broadcast_batch(W=W.shape[:-2], X=X.shape[:-3])
     picked = selected[..., None, None].expand(*selected.shape, 1, d)
     return ((X.gather(-2, picked) - X) @ (z @ W.mT)[..., None])[..., 0]

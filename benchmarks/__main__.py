@@ -18,6 +18,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results.json"
 PACKAGES = ("numpy", "scipy", "torch", "daqp", "cvxpy", "clarabel", "osqp", "piqp", "proxsuite", "numba")
+MEASURED = ("attncore", ":!attncore/course")  # what a run measures
 FIELDS = ("title", "work", "ours", "opponents", "floors", "measures", "bars")
 
 
@@ -36,7 +37,7 @@ def commit() -> str | None:
     found = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=FOLDER, capture_output=True, text=True)
     if found.returncode:
         return None
-    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "attncore"], cwd=FOLDER.parent)
+    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *MEASURED], cwd=FOLDER.parent)
     return found.stdout.strip() + "+" * bool(clean.returncode)
 
 

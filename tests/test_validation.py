@@ -7,6 +7,7 @@ import torch
 from attncore.attention import SelectionAttention, attend, attention_logits
 from attncore.data import token_selection
 from attncore.heads import relu_head
+from attncore.incontext import log_missing
 from attncore.paths import regularization_path
 from attncore.preconditioning import gaussian_task
 from attncore.svm import attention_svm, local_optimality
@@ -44,6 +45,8 @@ HALF = torch.float16
     (lambda: train(PROBLEM, head=relu_head(np.eye(3)), steps=1), ValueError, "hidden must have shape .* the tokens"),
     (lambda: train(PROBLEM, init=np.eye(3), steps=1), ValueError, r"init must have shape \(4, 4\), got"),
     (lambda: regularization_path(PROBLEM, [1.0], directions=[np.eye(3)]), ValueError, r"directions\[0\] must have"),
+    (lambda: log_missing(2.0, 5), ValueError, r"p_k must lie in \[0, 1\], got values from 2 to 2"),
+    (lambda: log_missing(0.5, 0), ValueError, "N must be at least 1, got 0"),
     (lambda: gaussian_task(4, [1.0], dtype=torch.int64), ValueError, "dtype must be"),
     (lambda: attention_svm(PROBLEM.X[None][:0], PROBLEM.z, [0, 1]), ValueError, "must hold at least one problem"),
     (lambda: attention_svm(PROBLEM.X, PROBLEM.z, None), TypeError, "selected must hold integers, got None"),

@@ -19,7 +19,7 @@ from scipy import optimize
 from attncore.incontext.arrays import NUMPY, as_torch
 from attncore.incontext.classes import LaplaceIntegral
 from attncore.incontext.settings import Settings, distribution
-from attncore.validation import positive_int
+from attncore.validation import as_tensor, positive_int
 
 
 def initial_loss(p, N=None) -> torch.Tensor:
@@ -31,6 +31,15 @@ def initial_loss(p, N=None) -> torch.Tensor:
         Probabilities of the features.
     N : int or None
         Prompt length; None for the limit ``N -> infinity``.
+
+    Returns
+    -------
+    Tensor (...)
+
+    Raises
+    ------
+    ValueError
+        If `p` is not a distribution or `N` is below 1.
     """
     p = distribution(p)
     longer = 0.0 if N is None else 1.0 / positive_int(N, "N")
@@ -38,9 +47,32 @@ def initial_loss(p, N=None) -> torch.Tensor:
 
 
 def log_missing(p_k, N) -> torch.Tensor:
-    """``log P(c_k = 0) = N log(1 - p_k)``, finite where ``(1 - p_k)^N`` underflows."""
-    p_k = torch.as_tensor(p_k, dtype=torch.float64)
-    return torch.as_tensor(N, dtype=torch.float64, device=p_k.device) * torch.log1p(-p_k)
+    """``log P(c_k = 0) = N log(1 - p_k)``, finite where ``(1 - p_k)^N`` underflows.
+
+    Parameters
+    ----------
+    p_k : float or array_like (...)
+        Probability of the feature, from 0 to 1.
+    N : int or array_like (...)
+        Prompt length, at least 1.
+
+    Returns
+    -------
+    Tensor (...)
+        float64; -inf where ``p_k = 1``.
+
+    Raises
+    ------
+    ValueError
+        If a probability or a length is out of range.
+    """
+    p_k = as_tensor(p_k, "p_k", dtype=torch.float64)
+    N = as_tensor(N, "N", dtype=torch.float64, device=p_k.device)
+    if bool(((p_k < 0) | (p_k > 1)).any()):
+        raise ValueError(f"p_k must lie in [0, 1], got values from {float(p_k.min()):g} to {float(p_k.max()):g}")
+    if bool((N < 1).any()):
+        raise ValueError(f"N must be at least 1, got {float(N.min()):g}")
+    return N * torch.log1p(-p_k)
 
 
 class _MissingPrompts(LaplaceIntegral):

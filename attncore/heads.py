@@ -34,7 +34,7 @@ class Head:
 
 
 def linear_head() -> Head:
-    """The head of the theorems, ``h(a) = v^T a``."""
+    """The :class:`Head` of the theorems, ``h(a) = v^T a``."""
     return Head("linear", lambda a, v: (a * v).sum(-1), lambda a, v: v.expand_as(a), linear=True)
 
 
@@ -71,7 +71,22 @@ def relu_head(hidden=None) -> Head:
 
 
 def quadratic_head(penalty: float = 1.0) -> Head:
-    """A linear head with a quadratic penalty, ``h(a) = v^T a - penalty |a|^2``."""
+    """A linear head with a quadratic penalty, ``h(a) = v^T a - penalty |a|^2``.
+
+    Parameters
+    ----------
+    penalty : float
+        At least 0.
+
+    Returns
+    -------
+    Head
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `penalty` is no real number, or negative.
+    """
     lam = real(penalty, "penalty", at_least=0.0)
     return Head("quadratic", lambda a, v: (a * v).sum(-1) - lam * a.square().sum(-1),
                 lambda a, v: v - 2 * lam * a)

@@ -123,6 +123,13 @@ def regularization_path(prob: TokenSelection, radii, parametrization: str = "W",
     ------
     TypeError, ValueError
         Naming the argument, its value and what was expected.
+
+    Examples
+    --------
+    >>> from attncore.data import token_selection
+    >>> path = regularization_path(token_selection(2, 3, 4), [1.0, 10.0])
+    >>> path.W.shape, path.converged.tolist(), [round(float(W.norm()), 9) for W in path.W]
+    (torch.Size([2, 4, 4]), [True, True], [1.0, 10.0])
     """
     if not isinstance(prob, TokenSelection):
         raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")

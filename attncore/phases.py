@@ -122,6 +122,12 @@ def detect(traj: Trajectory, eps: float = 1e-2) -> Phases:
         If `traj` is not a trajectory.
     ValueError
         If `eps` is not positive.
+
+    Examples
+    --------
+    >>> from attncore.incontext import simulate
+    >>> detect(simulate("exact", K=5, N=20, steps=400)).times
+    {'balanced': {'T_1': 17, 'T_2': 227}}
     """
     if not isinstance(traj, Trajectory):
         raise TypeError(f"traj must be a Trajectory of attncore.incontext, got {type(traj).__name__}")

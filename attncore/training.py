@@ -212,7 +212,15 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     Raises
     ------
     TypeError, ValueError
-        Naming the argument, its value and what was expected.
+        Naming the argument, its value and what was expected. A run that diverges raises nothing: see
+        `Trajectory.status`.
+
+    Examples
+    --------
+    >>> from attncore.data import token_selection
+    >>> path = train(token_selection(4, 5, 6, batch=3), steps=200, record=100)
+    >>> path.W.shape, path.steps.tolist(), path.status
+    (torch.Size([3, 3, 6, 6]), [0, 100, 200], 'ok: the loss never rose from one recorded state to the next')
     """
     if not isinstance(prob, TokenSelection):
         raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")

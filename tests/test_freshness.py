@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 
 import books
@@ -311,3 +312,20 @@ def test_a_page_taken_out_leaves_nothing_behind(book):
     assert "book/c.html" in built.steps["removed"]
     assert not (book.html / "book/c.html").exists() and not (book.html / "_sources/book/c.md").exists()
     assert set(book.records()) == {"book/a", "book/b"}
+
+
+SCRATCH = "import tempfile\nwith tempfile.TemporaryDirectory() as own:\n    np.savetxt(f'{own}/a', x)\n"
+
+
+@pytest.mark.parametrize("line, allowed", [
+    ("    np.loadtxt(f'{own}/a')", True),
+    ("    np.loadtxt('other.csv')", False),
+    ("np.loadtxt(f'{own}/a')", False),
+])
+def test_a_cell_may_read_what_it_wrote_itself(line, allowed):
+    tree = ast.parse(SCRATCH + line)
+    if allowed:
+        import_closure.refuse_readers(tree, "here")
+    else:
+        with pytest.raises(import_closure.ClosureError, match="read data with"):
+            import_closure.refuse_readers(tree, "here")

@@ -77,11 +77,31 @@ def reached_files(root: Path, folder: Path, trees: Iterable[tuple[ast.Module, st
 
 
 def refuse_readers(tree: ast.AST, where: str) -> None:
-    """Refuse a cell that reads a file other than through the data loader, which would escape the digest."""
+    """Refuse a cell that reads a file other than through the data loader, which would escape the digest.
+
+    A file in a ``with tempfile.TemporaryDirectory() as folder:`` was written by the cell itself, from what the
+    digest covers: a reader there whose arguments name ``folder`` is let pass.
+    """
+    own = {id(call) for block in ast.walk(tree) if isinstance(block, ast.With) for call in _scratch_calls(block)}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         target = ast.unparse(call.func)
+        if id(call) in own:
+            continue
         if target in READERS or target.rpartition(".")[2] in READERS:
             raise ClosureError(f"{where}, line {call.lineno}: read data with {LOADER}.load, not {target}()")
+
+
+def _scratch_calls(block: ast.With) -> Iterator[ast.Call]:
+    """Calls in a ``with`` block whose first argument names the temporary directory that the block opens."""
+    scratch = {
+        item.optional_vars.id
+        for item in block.items
+        if ast.unparse(item.context_expr) == "tempfile.TemporaryDirectory()"
+        and isinstance(item.optional_vars, ast.Name)
+    }
+    for call in (node for node in ast.walk(block) if isinstance(node, ast.Call) and node.args):
+        if any(isinstance(name, ast.Name) and name.id in scratch for name in ast.walk(call.args[0])):
+            yield call
 
 
 def _module_file(folders: Iterable[Path], name: str) -> Path | None:

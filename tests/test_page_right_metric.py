@@ -93,7 +93,9 @@ def test_the_two_bounds_of_the_lemma(seed):
     U, H = rng.normal(size=(2, 200, p, d))
     Z, K = rng.normal(size=(2, 200, d, d))
     nu = math.sqrt(max(1, 2 * lam))
-    t = lambda x: np.swapaxes(x, -1, -2)
+
+    def t(x):
+        return np.swapaxes(x, -1, -2)
 
     def norm(first, second):
         return np.sqrt((first**2).sum((1, 2)) + lam / 2 * (second**2).sum((1, 2)))
@@ -112,3 +114,34 @@ def test_the_lemma_is_sharp_on_the_minimisers(lam):
     Sigma, M = torch.eye(3, dtype=torch.float64), torch.diag(torch.tensor([2.0, 1.0, 0.5], dtype=torch.float64))
     H = pc.hessian(*pc.spectral_init(Sigma, M), Sigma, M, lam)
     assert float(torch.linalg.eigvalsh(H)[-1]) == pytest.approx(2 * 2.0 * max(1, 2 * lam), rel=1e-10)
+
+
+@pytest.mark.parametrize("lam, tau", [(0.5, 1.0), (2.0, 1.0), (0.0, 3.0)])
+def test_one_dimension_by_hand(lam, tau):
+    s, one = 0.7, torch.ones(1, 1, dtype=torch.float64)
+    root = math.sqrt(s)
+    found = torch.linalg.eigvalsh(pc.hessian(root * tau * one, root / tau * one, one, s * one, lam))
+    expected = sorted([s * (tau**2 + tau**-2), 4 * lam * s])
+    assert found.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("t", [0.2, 0.6, 1.0])
+def test_one_point_convexity_by_hand(t):
+    s, one = 0.7, torch.ones(1, 1, dtype=torch.float64)
+    star, w = math.sqrt(s) * one, (1 - t) * math.sqrt(s) * one
+    convexity, _ = pc.one_point_ratio(w, w, one, s * one, 0.5, (star, star))
+    assert float(convexity) == pytest.approx(s * (1 - t) * (2 - t), abs=1e-12)
+
+
+@pytest.mark.parametrize("kappa", [1.0, 10.0, 100.0])
+def test_the_flat_block_has_its_own_clock(kappa):
+    """The law against descent with a short step: (8F)^(-1/2) grows by one per unit of time if d - r = 1."""
+    t = pc.gaussian_task(1, [1.0, 0.6], d=3, p=3, kappa=kappa, seed=3)
+    U, Z = pc.whiten(*pc.spectral_init(t.Sigma, t.M), t.Sigma)
+    left, right = (torch.linalg.svd(x)[k] for x, k in ((U, 0), (Z, 2)))
+    null = right[-1]
+    U, Z = U + 0.5 * torch.outer(left[:, -1], null), Z - 0.3 * torch.outer(null, null)
+    run = pc.descend(*pc.unwhiten(U, Z, t.Sigma), t.Sigma, t.M, lr=0.01, steps=2000, record=[0])
+    clock = (8 * (run.history.loss + run.history.balance / 2)) ** -0.5
+    assert float(clock[0]) == pytest.approx(1 / (0.5**2 + 0.3**2), rel=1e-9)
+    assert float(clock[1] - clock[0]) == pytest.approx(20, rel=1e-3)

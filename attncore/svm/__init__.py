@@ -4,6 +4,7 @@ from attncore.svm.certificate import Certificate, certify
 from attncore.svm.constraints import margins
 from attncore.svm.local import LocalOptimality, Verdict, local_optimality
 from attncore.svm.multitoken import Combination, FinitePart, attention_svm_multi, best_combination, finite_part
+from attncore.svm.nuclear_rank import attention_svm_low_rank
 from attncore.svm.solution import InfeasibleError, Solution, Status
 from attncore.svm.solve import attention_svm
 
@@ -17,6 +18,7 @@ __all__ = [
     "Status",
     "Verdict",
     "attention_svm",
+    "attention_svm_low_rank",
     "attention_svm_multi",
     "best_combination",
     "certify",

@@ -68,7 +68,8 @@ def _normalise(rows: Constraints, W, weights, norm):
 def _kkt_residual(measured: Measure, W, norm) -> np.ndarray:
     """Largest of the primal, stationarity and complementary-slackness residuals (see `Solution`)."""
     size = np.where(measured.size > 0, measured.size, 1.0)
-    parts = [measured.off, 1.0 - measured.margin, np.abs(measured.slack) / np.where(measured.total > 0, measured.total, 1.0)]
+    total = np.where(measured.total > 0, measured.total, 1.0)
+    parts = [measured.off, 1.0 - measured.margin, np.abs(measured.slack) / total]
     if norm == "fro":
         parts.append(primal_norm(W - measured.combined, "fro") / size)
     else:

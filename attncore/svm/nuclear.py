@@ -98,7 +98,8 @@ class Reduced:
         return uniqueness(self.program, self.left.T @ best.W[self.k] @ self.right / self.size, lam)
 
     def offer(self, W, lam, best: Best) -> None:
-        weights = (np.where(self.program.free, lam, np.maximum(lam, 0.0)) / self.lengths).reshape(1, *best.weights.shape[1:])
+        weights = np.where(self.program.free, lam, np.maximum(lam, 0.0)) / self.lengths
+        weights = weights.reshape(1, *best.weights.shape[1:])
         best.offer(np.array([self.k]), weights, self.left @ W[None] @ self.right.T * self.size)
 
 

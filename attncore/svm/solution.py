@@ -108,18 +108,19 @@ class Solution:
     @cached_property
     def singular_values(self) -> torch.Tensor:
         """Singular values of W in decreasing order, Tensor (..., d); nan where infeasible."""
-        found = (self.status != Status.INFEASIBLE)[..., None]
+        found = ~self.W.isnan().any(-1).any(-1)[..., None]
         return torch.where(found, torch.linalg.svdvals(torch.where(found[..., None], self.W, 0.0)), torch.nan)
 
     @cached_property
     def rank(self) -> torch.Tensor:
         """Numerical rank, Tensor (...) of int64: singular values above ``max(1e-9, sqrt(2 gap))`` of the largest.
 
-        For "fro" ``|W - W^mm|_F <= sqrt(2 gap) |W|_F``, so smaller ones cannot be told from zero. In float32
-        the cut is at least 1e-6. -1 where infeasible.
+        For "fro" ``|W - W^mm|_F <= sqrt(2 gap) |W|_F``, so smaller ones cannot be told from zero; for "nuc" the
+        same cut is a convention (`rank_gap` says how clear-cut the answer is). At least 1e-6 in float32, at most
+        1e-3. -1 where infeasible.
         """
         floor = 1e-9 if self.W.dtype == torch.float64 else 1e-6
-        cut = (2 * self.gap).sqrt().clamp(min=floor) * self.singular_values[..., 0]
+        cut = (2 * self.gap).sqrt().clamp(min=floor, max=1e-3) * self.singular_values[..., 0]
         count = (self.singular_values > cut[..., None]).sum(-1)
         return torch.where(self.status == Status.INFEASIBLE, -1, count)
 

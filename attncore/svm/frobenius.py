@@ -72,7 +72,7 @@ def solve(rows: Constraints, tol: float) -> Best:
 
 
 def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
-    u, z, b, factor = (array[0] for array in unit_rows(rows[k : k + 1]))
+    u, z, b, factor = (array[0] for array in _unit(rows[k : k + 1]))
     lam, infeasible = solve_large(u, z, b, target)
     weights = lam * factor
     if infeasible:
@@ -81,7 +81,7 @@ def _large(rows: Constraints, k: int, best: Best, target: float) -> None:
         best.offer(np.array([k]), weights[None])
 
 
-def unit_rows(rows: Constraints):
+def _unit(rows: Constraints):
     """Unit differences and queries, the bounds of the unit rows (largest 1), and the factor of the weights."""
     lu, lz = (np.sqrt(np.einsum("...d,...d->...", a, a)) for a in (rows.u, rows.z))
     size = lu * lz[..., None]
@@ -91,7 +91,7 @@ def unit_rows(rows: Constraints):
 
 def _gram(rows: Constraints):
     """Gram matrices (B, m, m) of the unit rows, their bounds (B, m), and the factor of the weights."""
-    u, z, b, back = unit_rows(rows)
+    u, z, b, back = _unit(rows)
     B, n, S, d = u.shape
     flat = u.reshape(B, n * S, d)
     gram = flat @ np.ascontiguousarray(flat.swapaxes(1, 2))

@@ -98,7 +98,7 @@ def test_the_page_shows_the_numbers_of_the_file(site):
             line = f"{name} {shown.seconds(side['seconds'])} {shown.number(side['seconds'] / row['ours'])}"
             assert " ".join(line.split()) in text
     for run in RESULTS["runs"].values():
-        assert run["date"][:16].replace("T", " ") in text and run["processor"] in text
+        assert text.count(run["date"][:16].replace("T", " ")) >= 2 and run["processor"] in text  # table, a row
 
 
 @pytest.mark.parametrize(("value", "words"), [

@@ -69,8 +69,9 @@ def row_nodes(row: dict) -> list[nodes.Node]:
         head = table(title, headings, (line[: len(headings)] for line in times(row)))
     else:
         head, items = nodes.paragraph("", "", nodes.strong(text=title)), [f"time: {seconds(row['ours'])}", *items]
+    items.append(f"run of {day(row['run'])}")
     listed = nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph(text=item)) for item in items))
-    return [head, *([listed] if items else [])]
+    return [head, listed]
 
 
 def times(row: dict) -> Iterable[tuple[str, ...]]:
@@ -101,7 +102,12 @@ def run_row(run: dict) -> tuple[str, ...]:
     cores = f"{run['cores']} cores, {run['threads']} used"
     machine = f"{run['processor']}, {cores}; {run['system']}, Python {run['python']}"
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    return run["date"][:16].replace("T", " "), run["commit"] or "not known", machine, f"{run['load']:g}", versions
+    return day(run["date"]), run["commit"] or "not known", machine, f"{run['load']:g}", versions
+
+
+def day(moment: str) -> str:
+    """Date and minute of a run, as they stand in its table."""
+    return moment[:16].replace("T", " ")
 
 
 def seconds(value: float) -> str:

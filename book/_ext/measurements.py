@@ -52,8 +52,7 @@ class RunsDirective(SphinxDirective):
         lost = sorted(set(data["rows"]) - self.env.temp_data.get("benchmarks_shown", set()))
         if lost:
             log.warning("no table of this page shows %s", ", ".join(lost), location=self.get_location())
-        headings = ("Run (UTC)", "Commit", "Machine", "Load", "Versions")
-        return [table("Runs", headings, map(run_row, data["runs"].values()))]
+        return [bullets(map(run_words, data["runs"].values()))]
 
 
 def results(app: Sphinx) -> dict:
@@ -70,8 +69,7 @@ def row_nodes(row: dict) -> list[nodes.Node]:
     else:
         head, items = nodes.paragraph("", "", nodes.strong(text=title)), [f"time: {seconds(row['ours'])}", *items]
     items.append(f"run of {day(row['run'])}")
-    listed = nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph(text=item)) for item in items))
-    return [head, listed]
+    return [head, bullets(items)]
 
 
 def times(row: dict) -> Iterable[tuple[str, ...]]:
@@ -98,11 +96,11 @@ def measure_words(row: dict) -> Iterable[str]:
             yield f"{MEASURES.get(name, name.replace('_', ' '))}: {number(value)}"
 
 
-def run_row(run: dict) -> tuple[str, ...]:
-    cores = f"{run['cores']} cores, {run['threads']} used"
-    machine = f"{run['processor']}, {cores}; {run['system']}, Python {run['python']}"
+def run_words(run: dict) -> str:
+    cores = f"{run['cores']} cores of which {run['threads']} used, load {run['load']:g}"
     versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-    return day(run["date"]), run["commit"] or "not known", machine, f"{run['load']:g}", versions
+    where = f"{run['processor']}, {cores}; {run['system']}, Python {run['python']}"
+    return f"{day(run['date'])} UTC, commit {run['commit'] or 'not known'}: {where}; {versions}"
 
 
 def day(moment: str) -> str:
@@ -122,6 +120,10 @@ def number(value: float) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+def bullets(items: Iterable[str]) -> nodes.bullet_list:
+    return nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph(text=item)) for item in items))
 
 
 def table(title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> nodes.table:

@@ -47,7 +47,7 @@ def test_solved_with_a_certificate_or_proved_infeasible(kind):
             assert not separable(X, z, selected), (kind, seed)
             continue
         # With rows of sizes up to 1e12 apart the order of operations decides the last digits of small margins.
-        assert_certified(X, z, selected, solution, tol=1e-6 if kind == "scales" else 1e-9)
+        assert_certified(X, z, selected, solution, tol=1e-5 if kind == "scales" else 1e-9)
 
 
 @pytest.mark.parametrize("shape", [(6, 8, 10), (15, 5, 20), (10, 20, 50), (3, 4, 6), (3, 3, 2)])

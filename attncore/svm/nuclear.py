@@ -29,8 +29,9 @@ def solve(rows: Constraints, tol: float, plain: Best) -> Best:
 def solve_one(reduced: Reduced, plain: Best, best: Best, tol: float) -> None:
     """The interior point method, Clarabel where it leaves a gap, then uniqueness."""
     k = reduced.k
-    best.offer(np.array([k]), plain.weights[k : k + 1], plain.W[k : k + 1])
     reduced.interior(best, min(tol, ACCEPT))
+    if best.gap[k] > min(tol, ACCEPT):
+        best.offer(np.array([k]), plain.weights[k : k + 1], plain.W[k : k + 1])
     if best.gap[k] > tol:
         reduced.conic(best)
     if best.gap[k] <= DECIDED:

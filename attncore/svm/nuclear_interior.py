@@ -64,7 +64,8 @@ class Interior:
         self.s = np.where(self.kept, np.maximum(1.2 * program.margins(W) - program.b, 0.1), 1.0)
         self.lam = self.kept.astype(float)
         self.S = program.combine(self.lam)
-        shrink = 0.8 / max(np.linalg.norm(self.S, 2), 0.8 / len(self.lam))
+        length = np.sqrt(np.linalg.eigvalsh(self.S.T @ self.S)[-1].clip(0.0))
+        shrink = 0.8 / max(length, 0.8 / len(self.lam))
         self.lam, self.S = shrink * self.lam, shrink * self.S
         self.count = size + int(self.kept.sum())
         self.gap, self.stuck = 1.0, False

@@ -50,10 +50,10 @@ def test_solved_with_a_certificate_or_proved_infeasible(kind):
         assert_certified(X, z, selected, solution, tol=1e-5 if kind == "scales" else 1e-9)
 
 
-@pytest.mark.parametrize("shape", [(6, 8, 10), (15, 5, 20), (10, 20, 50), (3, 4, 6), (3, 3, 2)])
+@pytest.mark.parametrize("shape", [(6, 8, 10), (15, 5, 20), (10, 20, 50), (3, 4, 6), (3, 3, 2), (30, 32, 64)])
 def test_random_problems_reach_rounding(shape):
     n, T, d = shape
-    data = token_selection(n, T, d, seed=3, batch=(25 if d < 50 else 3,))
+    data = token_selection(n, T, d, seed=3, batch=(25 if d < 50 else 2,))
     solution = attention_svm(data.X, data.z, torch.zeros(*data.X.shape[:2], dtype=torch.int64), norm="nuc")
     feasible = solution.status != Status.INFEASIBLE
     assert feasible.any() and (solution.gap[feasible] <= 1e-12).all() and (solution.uniqueness[feasible] == 1).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from attncore.svm.bounds import primal_norm
@@ -11,9 +13,12 @@ from attncore.svm.nuclear_conic import conic
 from attncore.svm.nuclear_interior import Interior, Program
 from attncore.svm.nuclear_polish import polish
 from attncore.svm.nuclear_unique import uniqueness
+from attncore.svm.quadratic import least_norm
 
 ACCEPT, STEPS = 1e-13, 60
-TRY = 0.06  # gap from which the active face is worth guessing
+LARGE = 600  # rows
+TRY, TRY_LARGE = 0.06, 1e-3  # gap from which the active face is worth guessing, up to and above LARGE
+APART = 1e4  # ratio of bounds from which rounding breaks the small ones
 DECIDED = 1e-9  # gap up to which uniqueness is decided
 
 
@@ -62,9 +67,10 @@ class Reduced:
     def interior(self, best: Best, target: float) -> None:
         """Interior point steps, each followed by an attempt to polish once the gap is small."""
         inner = Interior(self.program, self.start)
+        worth = TRY if len(self.program.u) <= LARGE else TRY_LARGE
         for _ in range(STEPS):
             inner.step()
-            if inner.gap < TRY or inner.stuck:
+            if inner.gap < worth or inner.stuck:
                 self.polish(inner.W, inner.lam, inner.lam > inner.s, best)
                 if best.gap[self.k] <= target:
                     return
@@ -98,7 +104,20 @@ class Reduced:
         lam = best.weights[self.k].reshape(-1) * np.where(np.isinf(self.lengths), 0.0, self.lengths)
         return uniqueness(self.program, self.left.T @ best.W[self.k] @ self.right / self.size, lam)
 
+    @cached_property
+    def strict(self) -> np.ndarray | None:
+        """The least matrix of margin 1 on every *unit* row, where bounds are decades apart; else None."""
+        u, z, b, free = self.program.u, self.program.z, self.program.b, self.program.free
+        if free.any() or b.max() < APART * b.min():
+            return None
+        A = (u[:, :, None] * z.repeat(len(u) // len(z), 0)[:, None, :]).reshape(len(u), -1)
+        lam = least_norm(A, np.ones(len(u)))
+        return None if lam is None else self.program.combine(lam)
+
     def offer(self, W, lam, best: Best) -> None:
+        """Offer a pair. Rounding of W breaks rows of tiny bounds: a trace of `strict` lifts those at no cost."""
+        if self.strict is not None:
+            W = W + max(0.0, 2 * (self.program.b - self.program.margins(W)).max()) * self.strict
         weights = np.where(self.program.free, lam, np.maximum(lam, 0.0)) / self.lengths
         weights = weights.reshape(1, *best.weights.shape[1:])
         best.offer(np.array([self.k]), weights, self.left @ W[None] @ self.right.T * self.size)

@@ -81,7 +81,7 @@ def _hessian(u, z, S, Q, uK, zQ, above) -> np.ndarray:
 
 def _solve(H: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The least-norm solution where H is singular: the face is degenerate, or its multipliers not unique."""
-    _, _, step, info = dsysv(H, right)
+    _, _, step, info = dsysv(H, right, lwork=64 * len(H))
     if info == 0 and np.abs(step).max(initial=0.0) < 10:
         if np.abs(H @ step - right).max(initial=0.0) < 1e-8 * np.abs(right).max(initial=0.0):
             return step

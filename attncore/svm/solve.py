@@ -64,10 +64,10 @@ def attention_svm(X, z, selected, norm="fro", tol=1e-9) -> Solution:
       certificate. The rest of the batch is solved.
     * *"nuc"*: the Frobenius solution settles feasibility and starts a primal-dual interior point method in reduced
       coordinates; once its gap is below 6 % (0.1 % above 600 rows), Newton's method on the active face (rank and
-      tight rows) is tried after every step, and usually ends it within four to ten steps, at rounding. A gap still above `tol` goes to
-      Clarabel on the dual, if that is installed (extra ``book``). One problem after another: a batch in step through
-      stacked linear algebra was not faster. Memory and time grow as m^2 and m^3: up to a few thousand constraints.
-      The minimiser need not be unique; `Solution.unique` says what is proved.
+      tight rows) is tried after every step, and usually ends it within four to ten steps, at rounding. A gap still
+      above `tol` goes to Clarabel on the dual, if that is installed (extra ``book``). One problem after another: a
+      batch in step through stacked linear algebra was not faster. Memory and time grow as m^2 and m^3: up to a few
+      thousand constraints. The minimiser need not be unique; `Solution.unique` says what is proved.
 
     Batches of small problems are shared between ``torch.get_num_threads()`` threads. The work is done on the CPU,
     in float64, whatever the device and dtype of the inputs.

@@ -109,3 +109,17 @@ def test_only_the_polar_start_commutes_with_a_change_of_coordinates(page):
         A2, B2 = start(C @ t.Sigma @ C.T, t.M @ Ci)
         gaps.append(float((A2 @ C - A).norm() + (C.T @ B2 @ C - B).norm()))
     assert gaps[0] < 1e-9 and gaps[1] > 0.1
+
+
+def test_another_gauge_keeps_the_mean_of_the_distance_and_not_its_law():
+    """The solution of "The gauge and the risk": T exchanges the two right singular vectors, sigma = 0."""
+    n, seeds = 400, 4000
+    t = pc.gaussian_task(n, [1.0, 0.02], kappa=1.0, seed=0, batch=seeds)
+    e = pc.estimate(t.X, t.Y)
+    U, Z = pc.whiten(*pc.spectral_init(e.Sigma, e.M), e.Sigma)
+    right = torch.linalg.svd(t.M)[2].mT                       # Sigma = I at kappa = 1
+    turn = right @ torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64) @ right.mT
+    laws = [n * pc.manifold_distance(*pc.unwhiten(*w, e.Sigma), t.Sigma, t.M).square()
+            for w in ((U, Z), (U @ turn, Z @ turn))]
+    assert abs(laws[1].mean() / laws[0].mean() - 1) < 0.1
+    assert abs(laws[1].var() / laws[0].var() - 17 / 25) < 0.15

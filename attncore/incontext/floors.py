@@ -6,8 +6,8 @@ A prompt that does not contain ``v_k`` cannot answer a query ``v_k``.  For such 
 .. math:: floor_k = \tfrac12 (1 - p_k)^N \bigl(1 + \min_q E[\textstyle\sum_{m \ne k} a_m^2 \mid c_k = 0]\bigr),
 
 an infimum that no finite ``Q`` attains.  With equally likely competitors the minimum is at equal logits, where
-the expectation is ``1/N + (1 - 1/N) / (K - 1)`` (stationary by symmetry; that it is the minimum is checked
-numerically, not proved).  Otherwise it is found numerically.  ``(1 - p_k)^N`` is computed in the log domain.
+the expectation is ``1/N + (1 - 1/N) / (K - 1)`` (proved in the book, page "Balanced features: two phases").
+Otherwise it is found numerically.  ``(1 - p_k)^N`` is computed in the log domain.
 """
 
 from __future__ import annotations

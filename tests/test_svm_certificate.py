@@ -1,5 +1,7 @@
 """`certify`: sound bounds for any candidate and any weights, against the solver and the referee."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from svm_problems import problem, rows, separable
 
 from attncore.geometry import correlation
 from attncore.svm import Certificate, attention_svm, certify
+from attncore.svm.assess import package
+from attncore.svm.constraints import assemble
 
 FEASIBLE_SEEDS = [seed for seed in range(60) if separable(*problem("plain", seed))]
 
@@ -91,3 +95,28 @@ def test_margins_are_those_of_the_definition():
     other = np.arange(X.shape[1]) != selected[:, None]
     np.testing.assert_allclose(found[other], rows(X, z, selected) @ W.ravel(), rtol=1e-12, atol=1e-12)
     assert (found[~other] == 0).all()
+
+
+def test_the_kkt_residual_sees_a_multiplier_on_a_row_that_is_not_tight():
+    """W = e_1 e_1^T is the weighted sum of the rows, and feasible: only complementary slackness fails."""
+    X, z, selected = (torch.tensor(a) for a in ([[[2.0, 0.0], [0.0, 0.0], [1.0, 0.0]]], [[1.0, 0.0]], [0]))
+    rows, W = assemble(X, z, selected), np.diag([2.0, 0.0])[None]  # rows are scaled by 2: diag(1, 0) on the data
+    found = package(rows, W, np.array([[[2.0, 0.0]]]), np.full((1, 1, 2), np.nan), np.ones(1), "fro", 1e-9, X)
+    assert found.W.tolist() == [[1.0, 0.0], [0.0, 0.0]] and found.max_violation == 0
+    assert found.gap == 0.5 and found.kkt_residual == 1.0
+
+
+def test_max_violation_counts_equations():
+    X, z, selected = (torch.tensor(a) for a in ([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[1.0, 0.0]], [0]))
+    rows = replace(assemble(X, z, selected), equal=np.array([[[True, False]]]))
+    W = np.array([[[1.0, 0.0], [0.75, 0.0]]])  # logits 1 and 3/4 where they should be equal
+    found = package(rows, W, np.zeros((1, 1, 2)), np.full((1, 1, 2), np.nan), np.ones(1), "fro", 1e-9, X)
+    assert found.max_violation == 0.25 and found.kkt_residual >= 0.25
+
+
+def test_nearly_infeasible_is_not_infeasible():
+    """The selected token sticks out of the line between the others by 1e-6: |W^mm| = 1e6, and finite."""
+    X, z = [[[0.0, 1e-6], [1.0, 0.0], [-1.0, 0.0]]], [[1.0, 0.0]]
+    W = np.array([[0.0, 0.0], [1.0, 0.0]])
+    proof = certify(W, X, z, [0], dual=[[0.0, 0.5, 0.5]])
+    assert float(proof.lower) == pytest.approx(1e6, rel=1e-9) and float(proof.cosine) == pytest.approx(1.0)

@@ -39,7 +39,7 @@ def test_pages_over_budget_are_named(seconds, peak_bytes, word):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "peak_bytes", "faults"), [(120, 1.5e9, 0), (121, 1, 1), (1, 1.6e9, 1), (200, 2e9, 2)]
+    ("seconds", "peak_bytes", "faults"), [(300, 1.5e9, 0), (301, 1, 1), (1, 1.6e9, 1), (400, 2e9, 2)]
 )
 def test_the_bound_is_wider_than_the_budget(seconds, peak_bytes, faults):
     record = {"seconds": seconds, "peak_bytes": peak_bytes}

@@ -28,6 +28,8 @@ from attncore.validation import real
 
 __all__ = ["Phases", "detect"]
 
+ROUNDING = 1e-13  # both sides are equal at the start for p_1 = 1 / sqrt(K) and p_1 = 1 / K
+
 MEANING = {
     "T_1": "end of fast growth (alpha_k largest)",
     "T_2": "converged (loss_k within eps of its floor)",
@@ -86,7 +88,8 @@ def _boundaries(column: Column, eps: float) -> dict:
     converged = _first(column.excess <= eps)
     if column.B1 is None:
         return {"T_1": _peak(column.alpha), "T_2": converged}
-    return {"T_I": _first(column.beta1.abs() <= column.alpha), "T_II": _first(column.attn_k >= column.attn_1),
+    return {"T_I": _first(column.beta1.abs() <= column.alpha * (1 + ROUNDING)),
+            "T_II": _first(column.attn_k >= column.attn_1 * (1 - ROUNDING)),
             "T_III": _peak(column.alpha), "T_IV": converged}
 
 

@@ -63,6 +63,19 @@ def test_threshold_of_one_phase():
     assert phases.detect(traj).status["dominant"]["T_1"].tolist() == ["ok", "ok", "empty", "empty"]
 
 
+def test_equal_sides_at_the_start_are_equal_despite_rounding():
+    """p_1 = 1/sqrt(K): the forces are level at Q = 0, phase I is empty. p_1 = 1/K: so are the attentions."""
+    K = [4, 9, 16, 25, 49, 100]
+    level = phases.detect(incontext.simulate("mean_field", K=K, p1=[k**-0.5 for k in K], steps=2))
+    assert level.times["under"]["T_I"].tolist() == [0] * 6 and set(level.status["under"]["T_I"]) == {"empty"}
+    just = phases.detect(incontext.simulate("mean_field", K=K, p1=[k**-0.5 + 1e-9 for k in K], steps=2))
+    assert (just.times["under"]["T_I"] > 0).all()
+    for name in ("mean_field", "exact"):
+        even = incontext.simulate(name, K=[5, 20, 30], N=None if name == "mean_field" else 40,
+                                  p1=[1 / 5, 1 / 20, 1 / 30], steps=2)
+        assert phases.detect(even).times["under"]["T_II"].tolist() == [0, 0, 0]
+
+
 def test_second_boundary_in_the_mean_field_is_where_the_logits_make_up_for_the_frequencies():
     traj = incontext.simulate("mean_field", K=10, p1=0.5, steps=400)
     step = phases.detect(traj).times["under"]["T_II"]

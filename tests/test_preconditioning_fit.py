@@ -122,6 +122,26 @@ def test_plain_descent_is_slow_when_tokens_are_badly_conditioned():
     assert plain > 2 * ours
 
 
+def test_the_default_step_of_plain_descent_is_safe_for_large_tokens():
+    """Without the factor |Sigma|^2 in the step the same run diverges."""
+    Sigma, M = torch.diag(torch.tensor([100.0, 1.0])).double(), [[0.3, 0.1], [0.05, 0.2]]
+    run = pc.descend([[0.2, 0.1], [-0.1, 0.2]], [[0.02, 0.1], [0.0, 0.3]], Sigma, M, method="gd", steps=100, record=1)
+    total = run.history.loss + 0.5 * run.history.balance
+    assert run.status == pc.Status.FINISHED and (total.diff() < 0).all()
+
+
+def test_adam_is_that_of_torch():
+    Sigma, M = torch.diag(torch.tensor([3.0, 1.0])).double(), torch.tensor([[0.3, 0.1], [0.05, 0.2]]).double()
+    A, B = (torch.tensor(start).double() for start in ([[0.2, 0.1], [-0.1, 0.2]], [[0.5, 0.1], [0.0, 0.3]]))
+    run = pc.descend(A, B, Sigma, M, method="adam", lr=0.05, steps=30, lam=0.5)
+    adam = torch.optim.Adam([A, B], lr=0.05)
+    for _ in range(30):
+        A.grad, B.grad = pc.population_gradient(A, B, Sigma, M, 0.5)
+        adam.step()
+    torch.testing.assert_close(run.A, A)
+    torch.testing.assert_close(run.B, B)
+
+
 def test_population_risk_falls_like_one_over_n():
     risks = []
     for n in (200, 3200):

@@ -52,8 +52,9 @@ def reached_files(root: Path, folder: Path, trees: Iterable[tuple[ast.Module, st
     todo: list[str] = []
     trees = list(trees)
     together = ast.Module([node for tree, _ in trees for node in tree.body], [])  # cells share their names
+    loader = _loader_names(together, "")
     for tree, where in trees:
-        names, literals = _reads(tree, "", where, _loader_names(together, ""))
+        names, literals = _reads(tree, "", where, loader)
         todo += names
         data |= {root / DATA / name for name in literals}
     while todo:

@@ -138,7 +138,7 @@ def test_a_run_beyond_the_bound_is_red_until_measured_again(book):
     (run,) = (book.store / "book/a").glob("*/run.json")
     record = json.loads(run.read_text("utf8"))
     run.write_text(json.dumps(record | {"seconds": 500.0}), "utf8")
-    red_twice(book, "costs 500 s of 120 s to run")
+    red_twice(book, "costs 500 s of 300 s to run")
     assert "over budget: 500 s of 45 s" in book.page("book/status")
     mended = book.build("--rerun", "book/a")
     assert (mended.status, mended.executed) == (0, {"book/a"}), mended.output

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from scipy.special import gammaln
 
-from attncore.incontext.settings import distribution
-from attncore.validation import as_tensor, positive_int
+from attncore.incontext.settings import column_arguments
 
 LIMIT = 2_000_000
 
@@ -62,13 +61,8 @@ def column_gradient(q, p, k: int, N: int) -> tuple[torch.Tensor, torch.Tensor]:
     -----
     Huang, Cheng and Liang (2024), the gradients of the population loss with respect to the attention weights.
     """
-    p = distribution(p)
-    q = as_tensor(q, "q", dtype=torch.float64, device=p.device)
-    if p.ndim != 1 or q.ndim == 0 or q.shape[-1] != p.shape[0]:
-        raise ValueError(f"q must have shape (..., K) and p (K,), got {tuple(q.shape)} and {tuple(p.shape)}")
-    K, N = p.shape[0], positive_int(N, "N")
-    if positive_int(k, "k", minimum=0) >= K:
-        raise ValueError(f"k must lie in 0..{K - 1}, got {k}")
+    q, p, N = column_arguments(q, p, k, N)
+    K = p.shape[0]
     counts = count_vectors(K, N)
     log_number = gammaln(N + 1) - gammaln(counts + 1).sum(1)
     c = torch.as_tensor(counts, dtype=torch.float64, device=p.device)

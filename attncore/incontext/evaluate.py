@@ -11,8 +11,8 @@ from scipy import stats
 from attncore.incontext.arrays import as_torch, backend
 from attncore.incontext.classes import LaplaceIntegral
 from attncore.incontext.columns import query_first
-from attncore.incontext.settings import distribution
-from attncore.validation import as_tensor, positive_int, real
+from attncore.incontext.settings import column_arguments
+from attncore.validation import positive_int, real
 
 
 class Moments(NamedTuple):
@@ -51,13 +51,8 @@ def column_moments(q, p, k: int, N: int) -> Moments:
     ValueError
         If `p` is not a distribution, shapes disagree or `k` is out of range.
     """
-    p = distribution(p)
-    q = as_tensor(q, "q", dtype=torch.float64, device=p.device)
-    if p.ndim != 1 or q.ndim == 0 or q.shape[-1] != p.shape[0]:
-        raise ValueError(f"q must have shape (..., K) and p (K,), got {tuple(q.shape)} and {tuple(p.shape)}")
-    K, N = p.shape[0], positive_int(N, "N")
-    if positive_int(k, "k", minimum=0) >= K:
-        raise ValueError(f"k must lie in 0..{K - 1}, got {k}")
+    q, p, N = column_arguments(q, p, k, N)
+    K = p.shape[0]
     order = query_first(K)[k]
     shape = tuple(q.shape[:-1])
     # a feature that never occurs must not set the range of the integral: give it the query's logit

@@ -98,6 +98,18 @@ def distribution(p, name: str = "p", *, device=None) -> torch.Tensor:
     return p / total[..., None]
 
 
+def column_arguments(q, p, k, N) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Check the logits ``q (..., K)`` of column `k`, the distribution ``p (K,)`` and `N`; return ``q, p, N``."""
+    p = distribution(p)
+    q = as_tensor(q, "q", dtype=torch.float64, device=p.device)
+    if p.ndim != 1 or q.ndim == 0 or q.shape[-1] != p.shape[0]:
+        raise ValueError(f"q must have shape (..., K) and p (K,), got {tuple(q.shape)} and {tuple(p.shape)}")
+    K, N = p.shape[0], positive_int(N, "N")
+    if positive_int(k, "k", minimum=0) >= K:
+        raise ValueError(f"k must lie in 0..{K - 1}, got {k}")
+    return q, p, N
+
+
 def _device(*values, device=None):
     if device is not None:
         return torch.device(device)

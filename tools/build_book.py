@@ -32,6 +32,7 @@ REDIRECT = """<!DOCTYPE html>
 <title>{title}</title>
 <meta http-equiv="refresh" content="0; url={page}">
 <link rel="canonical" href="{page}">
+<link rel="icon" href="_static/favicon.svg">
 </head>
 <body><main><h1>{title}</h1><p><a href="{page}">Open the book</a></p></main></body>
 </html>
@@ -124,7 +125,7 @@ def run_sphinx(args: argparse.Namespace, trees: Path) -> bool:
             warningiserror=True,
             keep_going=True,
             quiet=True,
-            )
+        )
     finally:
         for reader in multiprocessing.active_children():  # after a crash they would wait for ever to be heard
             reader.terminate()

@@ -7,7 +7,7 @@ import torch
 
 from attncore.data import TokenSelection, token_selection
 from attncore.squeeze import excess_loss, squeeze_constants
-from attncore.svm import attention_svm, margins
+from attncore.svm import attention_svm, smallest_margin
 
 
 def random_problem(seed):
@@ -18,9 +18,7 @@ def random_problem(seed):
 
 
 def smallest(prob, W):
-    gaps = margins(W, prob.X, prob.z, prob.optimal)
-    own = torch.nn.functional.one_hot(prob.optimal, gaps.shape[-1]).bool()
-    return gaps.masked_fill(own, torch.inf).amin((-2, -1))
+    return smallest_margin(W, prob.X, prob.z, prob.optimal)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -87,7 +87,7 @@ def test_zero_weights_say_nothing_and_negative_ones_are_refused():
 
 
 def test_margins_are_those_of_the_definition():
-    from attncore.svm import margins
+    from attncore.svm import margins, smallest_margin
 
     X, z, selected = problem("plain", 5)
     W = np.random.default_rng(0).normal(size=(X.shape[-1], X.shape[-1]))
@@ -95,6 +95,10 @@ def test_margins_are_those_of_the_definition():
     other = np.arange(X.shape[1]) != selected[:, None]
     np.testing.assert_allclose(found[other], rows(X, z, selected) @ W.ravel(), rtol=1e-12, atol=1e-12)
     assert (found[~other] == 0).all()
+    for scale in (1, -1):  # the zeros at the selected tokens are no margins
+        assert float(smallest_margin(scale * W, X, z, selected)) == (scale * found[other]).min()
+    both = smallest_margin(np.stack([W, -W]), X, z, selected)
+    assert both.tolist() == [found[other].min(), (-found[other]).min()]
 
 
 def test_the_kkt_residual_sees_a_multiplier_on_a_row_that_is_not_tight():

@@ -1,7 +1,8 @@
 """Attention SVMs: the max-margin problems towards which attention training drifts, solved with certificates."""
 
 from attncore.svm.certificate import Certificate, certify
-from attncore.svm.constraints import margins
+from attncore.svm.constraints import margins, smallest_margin
+from attncore.svm.kept import KeptSolution, attention_svm_kept
 from attncore.svm.local import LocalOptimality, Verdict, local_optimality
 from attncore.svm.multitoken import Combination, FinitePart, attention_svm_multi, best_combination, finite_part
 from attncore.svm.nuclear_rank import attention_svm_low_rank
@@ -13,11 +14,13 @@ __all__ = [
     "Combination",
     "FinitePart",
     "InfeasibleError",
+    "KeptSolution",
     "LocalOptimality",
     "Solution",
     "Status",
     "Verdict",
     "attention_svm",
+    "attention_svm_kept",
     "attention_svm_low_rank",
     "attention_svm_multi",
     "best_combination",
@@ -25,4 +28,5 @@ __all__ = [
     "finite_part",
     "local_optimality",
     "margins",
+    "smallest_margin",
 ]

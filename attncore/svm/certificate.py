@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from attncore.svm.bounds import dual_norm
-from attncore.svm.constraints import assemble, check, margins
+from attncore.svm.constraints import assemble, check, margins, smallest_margin
 from attncore.svm.solve import solve_rows
 from attncore.validation import as_tensor, common, one_of
 
@@ -87,7 +87,7 @@ def certify(W, X, z, selected, norm="fro", dual=None) -> Certificate:
         least = margins(W, X, z, selected).new_full(torch.broadcast_shapes(W.shape[:-2], X.shape[:-3]), torch.inf)
         zero = torch.zeros_like(least)
         return Certificate(zero, zero, zero, torch.full_like(least, torch.nan), least)
-    least = _smallest(margins(W, X, z, selected), selected)
+    least = smallest_margin(W, X, z, selected)
     lower = _lower_bound(X, z, selected, norm, dual).expand_as(least)
     size = torch.linalg.matrix_norm(W, norm)
     upper = torch.where((least > 0) & ~lower.isinf(), size / least, torch.inf)
@@ -97,12 +97,6 @@ def certify(W, X, z, selected, norm="fro", dual=None) -> Certificate:
     gap = torch.where(undefined, torch.nan, gap)
     cosine = torch.where(undefined, torch.nan, cosine) if norm == "fro" else torch.full_like(cosine, torch.nan)
     return Certificate(lower, upper, gap, cosine, least)
-
-
-def _smallest(margin: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
-    own = torch.zeros(margin.shape, dtype=torch.bool, device=margin.device)
-    own.scatter_(-1, selected[..., None].expand(*margin.shape[:-1], 1), True)
-    return margin.masked_fill(own, torch.inf).amin((-2, -1))
 
 
 def _lower_bound(X, z, selected, norm, dual) -> torch.Tensor:

@@ -135,3 +135,36 @@ def margins(W, X, z, selected) -> torch.Tensor:
     broadcast_batch(W=W.shape[:-2], X=X.shape[:-3])
     picked = selected[..., None, None].expand(*selected.shape, 1, d)
     return ((X.gather(-2, picked) - X) @ (z @ W.mT)[..., None])[..., 0]
+
+
+def smallest_margin(W, X, z, selected) -> torch.Tensor:
+    r"""The margin of any W: its smallest logit gap.
+
+    .. math:: m(W) = \min_{i,\, t \ne a_i} (x_{i,a_i} - x_{it})^\top W z_i
+
+    Parameters
+    ----------
+    W : array_like (..., d, d)
+        Leading axes broadcast with the problems'.
+    X, z, selected
+        As in `attention_svm`.
+
+    Returns
+    -------
+    Tensor (...)
+        Positive where W makes every selected token win; inf where there is no other token (T = 1).
+
+    Raises
+    ------
+    TypeError, ValueError
+        For bad input, as in `attention_svm`.
+
+    Examples
+    --------
+    >>> float(smallest_margin([[2.0, 0.0], [0.0, 0.0]], [[[1.0, 0.0], [0.5, 3.0], [-1.0, 0.0]]], [[1.0, 0.0]], [0]))
+    1.0
+    """
+    gaps = margins(W, X, z, selected)
+    own = as_indices(selected, "selected", gaps.shape[-1], device=gaps.device)[..., None]
+    others = torch.arange(gaps.shape[-1], device=gaps.device) != own
+    return torch.where(others, gaps, torch.inf).amin((-2, -1))

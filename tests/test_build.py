@@ -171,8 +171,16 @@ def test_links_follow_the_address_and_are_absent_without_one(book):
 
 def test_a_bad_address_stops_the_build_with_a_reason(book):
     built = book.build(BOOK_REPOSITORY="someone/notes")
-    assert built.status == 1
-    assert "BOOK_REPOSITORY is 'someone/notes'; expected an address like" in built.output
+    assert built.status == 2
+    reason = "build_book: BOOK_REPOSITORY is 'someone/notes'; expected an address like"
+    assert built.output.startswith(reason), built.output  # nothing was loaded, let alone run
+
+
+def test_a_build_says_at_once_that_it_is_at_work_and_what_it_found(book):
+    unchanged = book.build()
+    assert unchanged.status == 0, unchanged.output
+    assert unchanged.output.startswith("  loading   Sphinx and its extensions, for a book of 4 pages\n")
+    assert "  checked   digests of 4 pages, 0 to read\n" in unchanged.output
 
 
 def test_a_page_edited_while_it_runs_is_red_and_its_outputs_are_not_kept(book):

@@ -3,8 +3,8 @@
 Runs the pages whose code changed, two kernels at a time, then has Sphinx read and write what changed. The
 build is red (exit status 1) on any Sphinx warning, failing cell, missing page, stale or left-over page, or
 remote asset, and stays red when run again without a mend: after a build that was not clean, every page is
-read anew (outputs stay cached). Exit status 2: bad arguments, or another build is running; 130:
-interrupted.
+read anew (outputs stay cached). Exit status 2: bad arguments, a BOOK_REPOSITORY that is no address, or
+another build is running; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -99,6 +99,16 @@ def frame_digest(root: Path, toc: Path) -> str:
     return digest.hexdigest()
 
 
+def check_address(root: Path) -> None:
+    """Refuse an address that would make dead buttons before anything is spent on the build."""
+    import repository
+
+    try:
+        repository.address(root)
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+
+
 def missing_pages(root: Path, pages: list[str]) -> list[str]:
     lines = [f"{page}: in the table of contents, but there is no {page}.md" for page in pages]
     return [line for page, line in zip(pages, lines, strict=True) if not (root / f"{page}.md").is_file()]
@@ -148,12 +158,15 @@ def remove_leftovers(html: Path, pages: list[str]) -> None:
 
 def build(args: argparse.Namespace) -> list[str]:
     """Build the book and return what is wrong with it, an empty list when nothing is."""
+    check_address(args.root)
     import freshness
+
+    pages = freshness.toc_pages(args.root, args.toc)
+    print(f"  loading   Sphinx and its extensions, for a book of {len(pages)} pages", flush=True)
     import offline
     import run_store
     import yaml
 
-    pages = freshness.toc_pages(args.root, args.toc)
     html, trees, stamp = args.build_dir / "html", args.build_dir / ".doctrees", args.build_dir / ".clean"
     frame = frame_digest(args.root, args.toc)
     if not stamp.is_file() or stamp.read_text() != frame:

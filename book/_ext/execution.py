@@ -61,6 +61,7 @@ def outdated(app: Sphinx, env: BuildEnvironment, added, changed, removed) -> lis
         no_run = state["run_digest"] and state["run"] is None
         if no_run or env.metadata.get(docname, {}).get("state") != state:
             stale.append(docname)
+    say(f"  checked   digests of {len(env.found_docs)} pages, {len(stale)} to read")
     return stale
 
 

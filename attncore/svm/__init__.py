@@ -1,6 +1,7 @@
 """Attention SVMs: the max-margin problems towards which attention training drifts, solved with certificates."""
 
 from attncore.svm.certificate import Certificate, certify
+from attncore.svm.cone import local_cone
 from attncore.svm.constraints import margins, smallest_margin
 from attncore.svm.kept import KeptSolution, attention_svm_kept
 from attncore.svm.local import LocalOptimality, Verdict, local_optimality
@@ -26,6 +27,7 @@ __all__ = [
     "best_combination",
     "certify",
     "finite_part",
+    "local_cone",
     "local_optimality",
     "margins",
     "smallest_margin",

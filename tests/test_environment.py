@@ -36,6 +36,10 @@ def disagreements(texts: dict[str, str]) -> list[str]:
     for line in [*builds, *project["dependencies"], *(r for e in extras.values() for r in e)]:
         requirement = Requirement(line)
         name = canonicalize_name(requirement.name)
+        if name == project["name"]:
+            if str(requirement.specifier) or not requirement.extras <= set(extras):
+                found.append(f"pyproject.toml: {line} is not one of the package's own extras")
+            continue
         if not requirement.specifier:
             found.append(f"pyproject.toml: {name} has no range")
         if ranges.setdefault(name, requirement.specifier) != requirement.specifier:
@@ -74,8 +78,8 @@ def disagreements(texts: dict[str, str]) -> list[str]:
     for entry in [e for e in through_pip if not e.startswith("-")]:
         requirement = Requirement(entry)
         listed[canonicalize_name(requirement.name)] = requirement.specifier
-    runtime = [*project["dependencies"], *extras["book"]]
-    wanted = {canonicalize_name(Requirement(r).name) for r in runtime} - BUILD_ONLY
+    runtime = [*project["dependencies"], *extras["pages"], *extras["book"]]
+    wanted = {canonicalize_name(Requirement(r).name) for r in runtime} - BUILD_ONLY - {project["name"]}
     found += [f"environment.yml: {name} is missing" for name in sorted(wanted - set(listed))]
     found += [f"environment.yml: {name} is not in pyproject.toml" for name in sorted(set(listed) - set(ranges))]
     found += [

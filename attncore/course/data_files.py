@@ -11,7 +11,9 @@ from pathlib import Path
 
 from attncore.validation import short
 
-FOLDER = Path(__file__).resolve().parents[2] / "book" / "data"
+REPOSITORY = Path(__file__).resolve().parents[2] / "book" / "data"
+INSTALLED = Path(__file__).resolve().parent / "data"  # a copy that setup.py makes for an installed package
+FOLDER = INSTALLED if INSTALLED.is_dir() else REPOSITORY
 PROVENANCE = {
     "command": str,  # what to run, from the repository's root, to make the file again
     "seed": int,

@@ -41,6 +41,16 @@ def notebook(title: str, *cells: str, prose: str = "Some prose.") -> str:
     return f"{NOTEBOOK}# {title}\n\n{prose}\n\n{fenced}"
 
 
+def registry_with(page: str, *claims: str) -> str:
+    """The text of the registry of claims, with these claims placed on `page` whatever page they belong to."""
+    text = (ROOT / "attncore" / "course" / "claims.toml").read_text("utf8")
+    for claim in claims:
+        text, count = re.subn(rf'(^\[{claim}\]\n(?:(?!^\[).*\n)*?)page = "[^"]*"', rf'\1page = "{page}"', text,
+                              count=1, flags=re.M)  # fmt: skip
+        assert count == 1, claim
+    return text
+
+
 @dataclass(frozen=True)
 class Built:
     """What a build said and did."""

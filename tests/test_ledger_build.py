@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 import yaml
-from books import ROOT, Built, TrialBook, notebook
+from books import ROOT, Built, TrialBook, notebook, registry_with
 
 pytestmark = pytest.mark.book
 
@@ -58,6 +58,8 @@ class LedgerBook(TrialBook):
             else:
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(source, target)
+        self.write("attncore/course/claims.toml",
+                   registry_with(FIRST, "svm-fro-direction", "svm-path-fro", "svm-feasible"))
         shutil.copy(ROOT / "book" / "references.bib", root / "book" / "references.bib")
         self.write(f"{LEDGER}.md", (ROOT / f"{LEDGER}.md").read_text("utf8"))
         self.write("book/index.md", "# Trial\n\n{ledger-count}`x`.\n\n```{ledger-summary}\n```\n")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from books import ROOT, registry_with
 
-ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import ledger_draw  # noqa: E402
@@ -17,10 +16,11 @@ from ledger_pages import PLANNED  # noqa: E402
 
 from attncore.course import ledger, mime  # noqa: E402
 
-CLAIMS = ledger.registry()
 FIRST = "book/svm/attention-chooses-tokens"
 PAGES = frozenset({"book/index", FIRST})
 GOOD = {"svm-fro-direction": {"corr": 0.995}, "svm-path-fro": {"corr": 0.9995}, "svm-feasible": {"share": 1.0}}
+REGISTRY = registry_with(FIRST, *GOOD)
+CLAIMS = ledger.registry(REGISTRY)
 
 
 def found(claim: str, measured: dict, page: str = FIRST, **changes) -> Found:
@@ -118,9 +118,8 @@ def test_a_stored_number_that_was_changed():
 
 def test_an_edited_rule_judges_again_without_a_run(monkeypatch):
     """A record made by the old rule is no forgery; its verdict is that of the rule of now."""
-    text = (ROOT / "attncore/course/claims.toml").read_text("utf8")
     old = "[svm-path-fro.rule.corr]"
-    head, tail = text.split(old)
+    head, tail = REGISTRY.split(old)
     stricter = ledger.registry(head + old + tail.replace('">= 0.999"', '">= 0.9999"', 1))
     monkeypatch.setattr(mime, "registry", lambda: stricter)
     one(good(), "svm-path-fro", "'partly'", "worse than", claims=stricter)

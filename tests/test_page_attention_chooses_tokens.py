@@ -12,12 +12,10 @@ import pytest
 import torch
 
 from attncore.course.check import NotDone, PropertyViolated
-from attncore.data import TokenSelection
-from attncore.squeeze import excess_loss
-from attncore.svm import InfeasibleError, attention_svm, margins
+from attncore.data import TokenSelection, token_selection
+from attncore.svm import InfeasibleError, attention_svm, margins, smallest_margin
 
-NEEDED = ("import ", "plane = ", "def differences", "def bracket", "def margin", "def scan", "def dual_weights",
-          "def projected_gradient")
+NEEDED = ("import ", "plane = ", "def differences", "def bracket", "def dual_weights", "def projected_gradient")
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +77,42 @@ def test_which_tokens_can_win():
                 attention_svm(X * 2, [[1.0, 0.0], [-1.0, 0.0]], [a, b])
 
 
-def test_not_every_best_choice_is_a_limit(page):
-    """The counter-example of the exercise on ties: two choices of the same norm, one limit."""
-    tied = TokenSelection([[[1, 0], [0, 1], [0, 0], [-1, 0]]], [[1, 0]], [1], [1, 1])
-    for R in (10, 100, 300):
-        p = page["scan"](R, lambda p: excess_loss(tied, p[:, :, None] * tied.z[0]), rings=1)
-        assert p[0] > 0.99 * R
+@pytest.mark.parametrize("norm, dual", [("fro", "fro"), ("nuc", 2)])
+def test_any_weights_and_any_matrix_bracket_the_value(page, norm, dual):
+    """The proposition on norms, with random points of the hull and random matrices."""
+    rng = np.random.default_rng(7)
+    prob = token_selection(n=3, T=4, d=4, seed=3)
+    value = attention_svm(prob.X, prob.z, prob.optimal, norm=norm).value
+    D = page["differences"](prob.X, prob.z, prob.optimal).flatten(0, 1)
+    points = torch.einsum("bk,kde->bde", torch.tensor(rng.dirichlet(np.full(9, 0.3), 5000)), D)
+    assert float(torch.linalg.matrix_norm(points, dual).min()) >= 1 / float(value) * (1 - 1e-9)
+    W = torch.tensor(rng.normal(size=(5000, 4, 4)))
+    W = W / torch.linalg.matrix_norm(W, norm)[:, None, None]
+    assert float(smallest_margin(W, prob.X, prob.z, prob.optimal).max()) <= 1 / float(value) * (1 + 1e-9)
+
+
+def test_attending_to_oneself_needs_no_dimension():
+    """Distinct tokens of one length, many sequences: W = I; a longer token in the same direction spoils it."""
+    prob = token_selection(n=40, T=6, d=2, seed=0, self_attention=True)
+    assert attention_svm(prob.X, prob.z, [0] * 40).gap < 1e-9
+    X = prob.X.clone()
+    X[0, 1] = 2 * X[0, 0]
+    X[0, 2] = 0.5 * X[0, 0]
+    with pytest.raises(InfeasibleError):
+        attention_svm(X, X[:, 0], [0] * 40)
+
+
+def test_minus_the_gradient_is_a_sum_of_differences(page):
+    """The form of the gradient that explains descent, against automatic differentiation."""
+    prob = token_selection(n=3, T=4, d=4, seed=5)
+    W = torch.tensor(np.random.default_rng(1).normal(size=(4, 4)), requires_grad=True)
+    s = torch.softmax(torch.einsum("itd,de,ie->it", prob.X, W, prob.z), -1)
+    u = (s * prob.scores).sum(-1)
+    torch.nn.functional.softplus(-u).mean().backward()
+    weights = torch.sigmoid(-u)[:, None] * s * (u[:, None] - prob.scores) / 3
+    D = page["differences"](prob.X, prob.z, prob.optimal)
+    ours = torch.einsum("it,itde->de", page["rows"](weights, prob.optimal), D)
+    assert torch.allclose(ours.detach(), -W.grad)
 
 
 def test_constraints_and_margin_agree_with_the_package(page):
@@ -96,4 +124,4 @@ def test_constraints_and_margin_agree_with_the_package(page):
     ours = torch.einsum("itde,de->it", D, W)
     theirs = page["rows"](margins(W, prob.X, prob.z, prob.optimal), prob.optimal)
     assert torch.allclose(ours, theirs)
-    assert float(page["margin"](prob, W)) == pytest.approx(float(ours.min()))
+    assert float(smallest_margin(W, prob.X, prob.z, prob.optimal)) == pytest.approx(float(ours.min()))

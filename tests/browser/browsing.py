@@ -58,6 +58,9 @@ def chapter_names(toc: Path = ROOT / "_toc.yml") -> list[str]:
     return list(files(yaml.safe_load(toc.read_text("utf8"))))
 
 
+CHAPTERS_WITH_CODE = [name for name in chapter_names() if "{code-cell}" in (ROOT / f"{name}.md").read_text("utf8")]
+
+
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *args):
         pass
@@ -152,4 +155,19 @@ def open_page(browser: Browser, width: int = 1280, mode: str | None = None, math
 def visit(page: Page, address: str) -> None:
     """Go to `address` and wait until pictures are loaded and the mathematics is typeset."""
     page.goto(address, wait_until="load")
-    page.evaluate("() => window.MathJax && MathJax.startup ? MathJax.startup.promise.then(() => null) : null")
+    page.evaluate("() => window.MathJax?.startup?.promise?.then(() => null)")
+
+
+def watch_shifts(page: Page) -> None:
+    """Add up, from the next navigation on, how far what is on the screen moves without the reader's doing."""
+    page.add_init_script(
+        """window.__shift = 0;
+        new PerformanceObserver((list) => {
+          for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.__shift += entry.value;
+        }).observe({ type: "layout-shift", buffered: true });"""
+    )
+
+
+def shifts(page: Page) -> float:
+    """Return the cumulative layout shift so far; below 0.1 is commonly called good."""
+    return page.evaluate("() => new Promise((done) => { setTimeout(() => done(window.__shift), 100); })")

@@ -8,7 +8,7 @@ neither a chapter nor special fails the first test.
 from __future__ import annotations
 
 import pytest
-from browsing import SPECIAL, chapter_names, keep_log, open_page, visit
+from browsing import SPECIAL, chapter_names, keep_log, open_page, shifts, visit, watch_shifts
 
 pytestmark = pytest.mark.browser
 
@@ -57,13 +57,14 @@ def seen(browser, address):
     cache = {}
     with open_page(browser) as page:
         log = keep_log(page, address)
+        watch_shifts(page)
 
         def look(name):
             if name not in cache:
                 log.clear()
-                visit(page, f"{address}/{name}.html")
                 page.set_viewport_size({"width": 1280, "height": 900})
-                facts = page.evaluate(FACTS)
+                visit(page, f"{address}/{name}.html")
+                facts = {**page.evaluate(FACTS), "shift": shifts(page)}
                 page.set_viewport_size({"width": 390, "height": 800})
                 cache[name] = {**facts, "sideways": page.evaluate(SIDEWAYS), "log": log.copy()}
             return cache[name]
@@ -93,6 +94,11 @@ def test_mathematics_is_typeset(seen, name):
 
 def test_there_is_mathematics_to_typeset(seen):
     assert sum(seen(name)["formulas"] for name in CHAPTERS) > 20
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_moves_once_it_is_shown(seen, name):
+    assert seen(name)["shift"] < 0.05
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -126,18 +126,61 @@ def test_a_solution_folds_out_by_keyboard_and_in_print(browser, served):
         assert button.get_attribute("aria-expanded") == "true" and body.is_visible()
 
 
-def test_boxes_are_told_apart_without_colour(browser, served):
-    kinds = ["definition", "theorem", "exercise", "solution", "see", "claim"]
-    shapes = """kinds => Object.fromEntries(kinds.map((kind) => {
-      const box = document.querySelector(`main .admonition.${kind}`);
-      if (!box) return [kind, null];
-      const s = getComputedStyle(box);
-      return [kind, [s.borderTopStyle, s.borderTopWidth, s.borderLeftStyle, s.borderLeftWidth].join(" ")];
-    }))"""
-    found = {}
+def test_the_theme_is_switched_by_keyboard(browser, served):
+    with open_page(browser, mode="light", mathematics=False) as page:
+        visit(page, f"{served}/{CHAPTERS[1]}.html")
+        button = page.locator(".theme-switch-button:visible").first
+        assert button.get_attribute("title") or button.get_attribute("aria-label")
+        button.focus()
+        seen = set()
+        for _ in range(3):
+            page.keyboard.press("Enter")
+            seen.add(page.evaluate("document.documentElement.dataset.mode"))
+        assert seen == {"light", "dark", "auto"}
+
+
+def test_folded_code_opens_by_keyboard(browser, served):
     with open_page(browser, mathematics=False) as page:
-        for name in CHAPTERS:
-            visit(page, f"{served}/{name}.html")
-            found |= {kind: shape for kind, shape in page.evaluate(shapes, kinds).items() if shape}
-    assert set(found) == set(kinds)
-    assert len(set(found.values())) == len(kinds), found
+        visit(page, f"{served}/{page_with('hide-input')}.html")
+        fold = page.locator("main details.hide").first
+        fold.locator("summary").focus()
+        assert not fold.locator("pre").first.is_visible()
+        page.keyboard.press("Enter")
+        assert fold.locator("pre").first.is_visible()
+
+
+def test_the_contents_open_and_close_by_keyboard_on_a_telephone(browser, served):
+    with open_page(browser, width=390, mathematics=False) as page:
+        visit(page, f"{served}/{CHAPTERS[1]}.html")
+        toggle = page.locator(".primary-toggle:visible").first
+        link = page.locator(f".bd-links a[href$='{CHAPTERS[-1].split('/')[-1]}.html']").first
+        assert not link.is_visible()
+        toggle.focus()
+        page.keyboard.press("Enter")
+        link.wait_for(state="visible")
+        assert page.evaluate("!!document.activeElement.closest('dialog[open]')")
+        page.keyboard.press("Escape")
+        link.wait_for(state="hidden")
+
+
+def test_the_neighbouring_pages_come_with_a_reason(browser, served):
+    with open_page(browser, mathematics=False) as page:
+        visit(page, f"{served}/{CHAPTERS[1]}.html")
+        for side in ("left-prev", "right-next"):
+            link = page.locator(f".prev-next-area a.{side}")
+            assert link.locator(".prev-next-why").inner_text().strip()
+        link.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(re.escape(CHAPTERS[2])))
+
+
+def test_nothing_moves_for_those_who_asked_for_less_motion(browser, served):
+    longest = """() => Math.max(...[...document.querySelectorAll("*")].flatMap((e) => {
+      const s = getComputedStyle(e), seconds = (text) => text.split(",").map(parseFloat);
+      return [...seconds(s.transitionDuration), ...seconds(s.animationDuration)]; }))"""
+    with open_page(browser, mathematics=False) as page:
+        visit(page, f"{served}/{CHAPTERS[1]}.html")
+        assert page.evaluate(longest) <= 0.001
+        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+        page.emulate_media(reduced_motion="no-preference")
+        assert page.evaluate(longest) > 0.05

@@ -53,6 +53,12 @@
     document.querySelectorAll(".citation-list > .citation").forEach((entry) => entry.setAttribute("role", "listitem"));
   }
 
+  /* The theme's script takes the focus from a button that was pressed: whoever pressed a key gets it back. */
+  function keepFocus(event) {
+    const button = event.detail === 0 && event.target.closest("button");
+    if (button && document.activeElement === document.body) button.focus();
+  }
+
   function mend(root) {
     dropContradictingNames(root);
     nameWidgets(root);
@@ -71,6 +77,7 @@
     nameRegions();
     mend(document);
     new MutationObserver(later).observe(main, { childList: true, subtree: true });
+    document.addEventListener("click", keepFocus);
     window.addEventListener("resize", later);
     window.addEventListener("load", later);
   });

@@ -38,6 +38,7 @@ class NextToken:
         ``a -> c_label^T a`` with ``c_j^T e_k = 1`` if j = k and else 0.
     loss : Loss
         ``-log u``.
+    embeddings : (..., V, d)
     words : (..., n, T) int64
     labels : (..., n) int64
     mask : (..., n, T) bool
@@ -48,6 +49,7 @@ class NextToken:
     prob: TokenSelection
     head: Head
     loss: Loss
+    embeddings: torch.Tensor
     words: torch.Tensor
     labels: torch.Tensor
     mask: torch.Tensor
@@ -107,7 +109,7 @@ def next_token(embeddings, words, labels) -> NextToken:
     mask = _components(words.cpu().numpy(), labels.cpu().numpy(), size)
     y, v = X.new_ones(labels.shape), X.new_zeros(*batch, X.shape[-1])
     head = Head("label", lambda a, v: (a * reads).sum(-1), lambda a, v: reads, linear=True)
-    return NextToken(TokenSelection(X, X[..., -1, :], y, v), head, LOG_LOSS, words, labels, mask.to(E.device))
+    return NextToken(TokenSelection(X, X[..., -1, :], y, v), head, LOG_LOSS, E, words, labels, mask.to(E.device))
 
 
 def _rows(E, index):

@@ -11,12 +11,13 @@ TORCH_SPEC ?= -r requirements-torch.txt
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: help setup book test serve bench lock clean distclean screenshots
+.PHONY: help setup book test serve lab bench lock clean distclean screenshots
 
 help:
 	@echo "make book         build the whole site into _build/html (sets up .venv first; BOOK_REPOSITORY=https://... adds links)"
 	@echo "make test         build the site, then run every test, browser tests included (ARGS='-k ledger' to pass options)"
 	@echo "make serve        serve _build/html at http://localhost:$(PORT)/ (PORT=... to change)"
+	@echo "make lab          open the chapters in JupyterLab, where they are notebooks (start with the folder book)"
 	@echo "make bench        run the benchmarks against their named opponents, in one process each"
 	@echo "make setup        only make or refresh .venv (TORCH_SPEC='torch==2.13.0+cpu' chooses another build of torch)"
 	@echo "make screenshots  pictures of every page, light, dark and 390 px wide, into _build/screenshots"
@@ -47,10 +48,11 @@ $(VENV)/.locked: $(VENV)/.torch requirements.txt
 	@$(PIP) install --quiet --require-hashes -r requirements.txt
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.locked pyproject.toml
+$(VENV)/.ready: $(VENV)/.locked pyproject.toml setup.py postBuild tools/jupyterlab.json
 	@echo "== attncore, editable"
 	@PYTHONWARNINGS=ignore $(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@$(PIP) check
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ./postBuild
 	@touch $@
 
 book: $(VENV)/.ready
@@ -63,6 +65,9 @@ serve: $(VENV)/.ready
 	@test -f _build/html/index.html || { echo "nothing to serve yet: run 'make book' first" >&2; exit 1; }
 	@echo "http://localhost:$(PORT)/  (Ctrl-C stops)"
 	@$(PY) -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+
+lab: $(VENV)/.ready
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ./start jupyter lab $(ARGS)
 
 bench: $(VENV)/.ready
 	@$(PY) -m benchmarks $(ARGS)

@@ -169,6 +169,18 @@ def test_links_follow_the_address_and_are_absent_without_one(book):
     assert not [word for word in words if word in book.page("book/a")]
 
 
+def test_pages_that_run_code_are_offered_as_notebooks_with_or_without_an_address(book):
+    assert (built := book.build()).status == 0, built.output
+    for page, offered in {"book/a": True, "book/part/b": True, "book/index": False}.items():
+        stored = book.html / "_sources" / f"{page}.ipynb"
+        assert (f'_sources/{page}.ipynb"' in book.page(page), stored.exists()) == (offered, offered)
+    assert 'pip install \\".[pages]\\"' in (book.html / "_sources/book/a.ipynb").read_text("utf8")
+    assert book.build(BOOK_REPOSITORY="https://github.com/someone/notes").status == 0
+    text = (book.html / "_sources/book/a.ipynb").read_text("utf8")
+    assert "git+https://github.com/someone/notes@main" in text and '"text": [' not in text  # no outputs
+    assert book.build().status == 0
+
+
 def test_a_bad_address_stops_the_build_with_a_reason(book):
     built = book.build(BOOK_REPOSITORY="someone/notes")
     assert built.status == 2

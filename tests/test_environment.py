@@ -148,6 +148,6 @@ def test_workflows_ask_for_no_more_than_they_need(path):
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
 
 
-def test_postbuild_and_ci_are_executable():
-    for name in ("postBuild", ".ci/run"):
+def test_scripts_are_executable():
+    for name in ("postBuild", "start", ".ci/run"):
         assert (ROOT / name).stat().st_mode & 0o111, f"{name} must be executable"

@@ -20,17 +20,19 @@ and definitions; links to other pages and to figures work in the book.*
 
 {how}"""
 WITH_ADDRESS = "The next cell installs the book's package, `attncore`, if this environment lacks it."
-INSTALL = """\
+THREADS = """\
 import importlib.util
+import os
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices are small: more would be slower
+"""
+INSTALL = """\
 if importlib.util.find_spec("attncore") is None:
     %pip install --quiet "{requirement}\""""
 WITHOUT_ADDRESS = """\
 It needs the book's package, `attncore`. In a clone of the book's repository, with this notebook's Python, run
 `pip install ".[pages]"`."""
 ASK = """\
-import importlib.util
-
 if importlib.util.find_spec("attncore") is None:
     need = 'in a clone of the book, run: pip install ".[pages]"'
     raise ModuleNotFoundError(f"attncore is missing; {need}")"""
@@ -57,7 +59,7 @@ def notebook(source: Path, url: str | None, **about: str) -> nbformat.NotebookNo
     how, first = (WITHOUT_ADDRESS, ASK)
     if url is not None:
         how, first = WITH_ADDRESS, INSTALL.format(requirement=requirement(url))
-    head = [nbformat.v4.new_markdown_cell(HEAD.format(how=how, **about)), nbformat.v4.new_code_cell(first)]
+    head = [nbformat.v4.new_markdown_cell(HEAD.format(how=how, **about)), nbformat.v4.new_code_cell(THREADS + first)]
     for number, cell in enumerate([*head, *page.cells]):
         cell["id"] = f"cell-{number}"  # nbformat's are random, and two builds would differ
     metadata = {"kernelspec": page.metadata["kernelspec"], "language_info": {"name": "python"}}

@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from books import TrialBook, notebook
+from books import NOTEBOOK, TrialBook, notebook
 
 pytestmark = pytest.mark.book
 
@@ -40,7 +40,7 @@ def book(tmp_path_factory):
     book.write("book/index.md", "# Index\n\nSee {doc}`a` and {cite:t}`some`.\n\n```{bibliography}\n```\n")
     book.write("book/a.md", notebook("Page of A", MEET.format(mine="a.met", other="part/b.met"), THREADS))
     book.write("book/part/b.md", notebook("Page of B", MEET.format(mine="b.met", other="../a.met"), LARGE))
-    book.write("book/status.md", "# Status\n\n```{status}\n```\n")
+    book.write("book/status.md", NOTEBOOK + "# Status\n\n```{status}\n```\n")  # a notebook that runs no code
     built = book.build()
     assert built.status == 0, built.output
     assert built.executed == {"book/a", "book/part/b"}
@@ -171,11 +171,13 @@ def test_links_follow_the_address_and_are_absent_without_one(book):
 
 def test_pages_that_run_code_are_offered_as_notebooks_with_or_without_an_address(book):
     assert (built := book.build()).status == 0, built.output
-    for page, offered in {"book/a": True, "book/part/b": True, "book/index": False}.items():
+    for page, offered in {"book/a": True, "book/part/b": True, "book/index": False, "book/status": False}.items():
         stored = book.html / "_sources" / f"{page}.ipynb"
         assert (f'_sources/{page}.ipynb"' in book.page(page), stored.exists()) == (offered, offered)
     assert 'pip install \\".[pages]\\"' in (book.html / "_sources/book/a.ipynb").read_text("utf8")
     assert book.build(BOOK_REPOSITORY="https://github.com/someone/notes").status == 0
+    for page in ("book/index", "book/status"):
+        assert "mybinder.org" not in book.page(page) and not (book.html / "_sources" / f"{page}.ipynb").exists()
     text = (book.html / "_sources/book/a.ipynb").read_text("utf8")
     assert "git+https://github.com/someone/notes@main" in text and '"text": [' not in text  # no outputs
     assert book.build().status == 0

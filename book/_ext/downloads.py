@@ -67,9 +67,12 @@ def notebook(source: Path, url: str | None, **about: str) -> nbformat.NotebookNo
 
 
 def offer(app, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Let the theme make the button."""
-    if app.env.metadata.get(pagename, {}).get("state", {}).get("run_digest"):
+    """Let the theme make the button, and no launch button on a page that names a kernel but runs no code."""
+    about = app.env.metadata.get(pagename, {})
+    if about.get("state", {}).get("run_digest"):
         context["ipynb_source"] = f"{pagename}.ipynb"
+    else:
+        about.pop("kernelspec", None)
 
 
 def write(app, pagename: str, templatename: str, context: dict, doctree) -> None:

@@ -35,7 +35,7 @@
       const wide = box.scrollWidth > box.clientWidth + 1;
       if (!wide && box.dataset.reach) {
         ["tabindex", "role", "aria-label", "data-reach"].forEach((name) => box.removeAttribute(name));
-      } else if (wide && !box.hasAttribute("tabindex")) {
+      } else if (wide && box.tabIndex < 0) {  // the theme's script says -1 until it measures again
         box.dataset.reach = "1";
         box.tabIndex = 0;
         box.setAttribute("role", "group");

@@ -40,7 +40,6 @@ HEAD = """/* Written by tools/icons.py; change that, not this.
   background-color: currentcolor;
   mask: var(--icon) center / contain no-repeat;
 }}
-.fa-lg {{ width: 1.25em; height: 1.25em; vertical-align: -0.25em; }}
 :is(.fa-solid, .fas, .fa-brands, .fab, .fa)::before {{ content: none !important; }}
 .admonition > .admonition-title::after {{
   content: "" !important;

@@ -16,15 +16,15 @@ from attncore.validation import as_tensor
 def local_cone(X, z, scores, selected, tol=1e-6, solution: Solution | None = None) -> torch.Tensor:
     r"""Opening of the cone of a locally optimal selection, as an angle from its Frobenius SVM direction.
 
-    With :math:`D_{it} = (x_{i,a_i} - x_{it}) z_i^\top`, a = selected, and :math:`\gamma^* = 1/|W^{mm}_a|_F`, the
+    With :math:`D_{it} = (x_{i,a_i} - x_{it}) z_i^\top`, a = selected, and :math:`m^* = 1/|W^{mm}_a|_F`, the
     largest margin of a matrix of norm one, the opening is the supremum of the angles :math:`\varphi < \pi/2` such that
     every W of norm one within :math:`\varphi` of :math:`W^{mm}_a` has
 
     .. math:: \langle D_{it}, W\rangle > 0 \quad (t \ne a_i), \qquad
-        \langle D_{it}, W\rangle > \gamma^* \quad\text{for every rival, } \gamma_{it} \ge \gamma_{i,a_i}.
+        \langle D_{it}, W\rangle > m^* \quad\text{for every rival, } \gamma_{it} \ge \gamma_{i,a_i}.
 
     With :math:`\theta_{it}` the angle between :math:`D_{it}` and :math:`W^{mm}_a` it is the least of
-    :math:`\pi/2 - \theta_{it}` over all tokens and :math:`\arccos(\gamma^*/|D_{it}|) - \theta_{it}` over the rivals.
+    :math:`\pi/2 - \theta_{it}` over all tokens and :math:`\arccos(m^*/|D_{it}|) - \theta_{it}` over the rivals.
 
     Parameters
     ----------

@@ -84,13 +84,16 @@ def long() -> dict:
     seen = [compare_selection(drawn.prob, W, unclear=True) for W in run.W[1:]]
     cohort = seen[0].accepted
     prob = TokenSelection(*(a[cohort] for a in (drawn.prob.X, drawn.prob.z, drawn.prob.y, drawn.prob.v)))
-    hidden, table = drawn.hidden[cohort], {"corr": [], "corr_live": [], "idle": [], "norm": []}
+    hidden, table = drawn.hidden[cohort], {
+        "corr": [], "corr_live": [], "corr_mm": [], "idle": [], "several": [], "norm": []}
     for one, W in zip(seen, run.W[1:, cohort], strict=True):
         s, kept = one.attention[cohort], one.kept[cohort]
         output = (attend(prob.X, s) @ hidden.mT).clamp(min=0).sum(-1)
         idle = (prob.y < 0) & (output <= IDLE)
+        several = ((kept.sum(-1) > 1) & ~idle).any(-1)  # live sequences that mix
         for name, value in zip(table, (one.correlation[cohort], without(prob, s, kept, W, idle),
-                                       idle.any(-1).double(), W.norm(dim=(1, 2))), strict=True):
+                                       one.correlation_direction[cohort], idle.any(-1).double(), several.double(),
+                                       W.norm(dim=(1, 2))), strict=True):
             table[name].append([None if x != x else x for x in rounded(value)])
     return {"d": 4, "draws": LONG, "steps": MARKS, "draw": cohort.nonzero()[:, 0].tolist(), **table}
 

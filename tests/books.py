@@ -86,7 +86,7 @@ class TrialBook:
         self.html = root / "_build" / "html"
         self.store = root / "_build" / ".jupyter_cache"
         (root / "book").mkdir(parents=True)
-        for name in ("_ext", "_static"):
+        for name in ("_ext", "_static", "_templates"):
             (root / "book" / name).symlink_to(ROOT / "book" / name)
         config = yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))
         config["title"] = "Trial"

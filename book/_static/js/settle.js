@@ -26,7 +26,7 @@
 
   if (window.MathJax) {
     window.MathJax.startup = { pageReady: () => typeset().finally(show) };
-    document.querySelector("script[src*='tex-chtml.js']").addEventListener("error", show);
+    document.querySelector("script[src*='tex-chtml.js']")?.addEventListener("error", show);
   } else {
     document.addEventListener("DOMContentLoaded", show);
   }

@@ -32,7 +32,7 @@ STATE = """() => {
   const outputs = code.flatMap((m) => m.outputs.toJSON());
   return {
     path: shown?.context?.path ?? null,
-    notebook: Boolean(cells && shown.context.isReady),
+    notebook: shown?.context?.isReady ? Boolean(cells) : null,
     kernel: context?.session?.kernel?.id ?? null,
     status: context?.session?.kernel?.status ?? null,
     cells: code.length,
@@ -135,8 +135,8 @@ def _steps(page: Page, visit: Visit, address: str, server: psutil.Process, path:
                 return
             yield "waiting"
 
-    yield from until(lambda state: state["notebook"] and state["status"] == "idle")
-    if visit.state["status"] == "idle":
+    yield from until(lambda state: state["notebook"] is False or state["notebook"] and state["status"] == "idle")
+    if visit.state["notebook"] and visit.state["status"] == "idle":
         kernel = _kernel(server, visit.state["kernel"])
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()

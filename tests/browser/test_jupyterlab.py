@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from books import notebook
 from browsing import ROOT, chapter_names
 from lab import copy_pages, jupyterlab, visit_pages
 
@@ -20,6 +21,7 @@ RUNNING = [name for name, text in SOURCES.items() if "```{code-cell}" in text]
 PLAIN = [name for name in SOURCES if name not in RUNNING]
 BOX = re.compile(r"^(?:`{3,}|:{3,})\{prf:(?!ref)\w+\}", re.M)
 SECONDS, BYTES = 120, 1.0e9
+CELLS = ["import sys\nprint('planted words', file=sys.stderr)", "block = bytearray(300_000_000)", "1 / 0", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,7 @@ def visited(request, browser, tmp_path_factory):
     parameters = [item.callspec.params for item in request.session.items if "visited" in item.fixturenames]
     wanted = list(dict.fromkeys(given["name"] for given in parameters))
     folder, scratch = copy_pages(tmp_path_factory.mktemp("pages")), tmp_path_factory.mktemp("jupyter")
+    (folder / "planted.md").write_text(notebook("Planted", *CELLS, prose="```{prf:lemma} A\nB.\n```"), "utf8")
     paths = {f"lab/tree/{name}.md": name for name in wanted}
     with jupyterlab(folder, scratch) as (address, server):
         return {paths[path]: visit for path, visit in visit_pages(browser, address, server, list(paths))}
@@ -36,7 +39,7 @@ def visited(request, browser, tmp_path_factory):
 @pytest.mark.parametrize("name", RUNNING)
 def test_the_page_opens_as_a_notebook_and_runs(visited, name):
     visit = visited[name]
-    assert (visit.state["path"], visit.state["dialogs"]) == (f"{name}.md", [])
+    assert (visit.state["path"], visit.state["notebook"], visit.state["dialogs"]) == (f"{name}.md", True, [])
     assert (visit.state["errors"], visit.state["stderr"]) == ([], [])
     assert visit.state["executed"] == visit.state["cells"] > 0
     assert 0 < visit.processor_seconds <= SECONDS
@@ -50,7 +53,16 @@ def test_definitions_theorems_and_proofs_are_boxes(visited, name):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_page_without_code_opens_without_asking_for_a_kernel(visited, name):
-    assert (visited[name].state["path"], visited[name].state["dialogs"]) == (f"{name}.md", [])
+    state = visited[name].state
+    assert (state["path"], state["notebook"], state["dialogs"]) == (f"{name}.md", True, [])
+
+
+@pytest.mark.parametrize("name", ["planted"])
+def test_faults_and_costs_of_a_planted_page_are_seen(visited, name):
+    visit = visited[name]
+    assert (visit.state["stderr"], visit.state["executed"]) == (["planted words\n"], 3)
+    assert [error.split(":")[0] for error in visit.state["errors"]] == ["ZeroDivisionError"]
+    assert visit.peak_bytes > 300e6 and len(visit.boxes) == 1
 
 
 def test_there_are_boxes_to_see():

@@ -12,6 +12,11 @@ table   2000 steps: ridge or none, a constant in the denominator of the step or 
         published scale of the start or one 30 times smaller; seed by seed
 long    100,000 steps of five runs: mean and 10% and 90% quantiles over the seeds at each recorded step
 ridges  the ridge from 1e-4 to 1e-128, after 2000 and after 20,000 steps; the first seeds singly after 2000 steps
+widths  2000 steps with m columns, with the ridge and without; seed by seed
+lengths 2000 steps with sequences of T tokens, W and (K, Q) with the ridge: at the end, after 20 steps, and at the end
+        against the SVM at the optimal tokens; seed by seed
+self    2000 steps of self-attention: W and (K, Q); with the ridge, without it, and with a penalised head
+losses  2000 steps with other losses and heads; null where a run does not end on one token in every sequence
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import torch
 
 from attncore.data import token_selection
 from attncore.geometry import correlation
+from attncore.heads import quadratic_head
 from attncore.svm import attention_svm
 from attncore.training import train
 from attncore.weights import gaussian_start
@@ -36,6 +42,11 @@ SEED, N, T, D, EPS, SMALLER = 0, 6, 8, 10, 2.2e-16, 30
 SEEDS, LONG_SEEDS, RIDGE_SEEDS, FIRST = 200, 100, 50, 10
 STEPS = [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000]
 RIDGES = [1e-4, 1e-8, 1e-16, 1e-32, 1e-64, 1e-128]
+WIDTHS, LENGTHS, LENGTH_SEED, LENGTH_SEEDS, EARLY = [1, 2, 3, 4, 5, 6, 8, 10], [2, 4, 8, 16, 32], 1, 100, 20
+LOSSES = [("linear", "logistic", None), ("linear", "exponential", None), ("linear", "correlation", None),
+          ("penalised", "logistic", 0.02), ("relu", "logistic", None)]
+ONE_TOKEN = 1 - 1e-9
+RIDGE = dict(ridge=EPS, norm_eps=EPS)
 LONG = {"W": ("W", 0.0, 1), "ridge": ("KQ", EPS, 1), "ridge, small start": ("KQ", EPS, SMALLER),
         "no ridge": ("KQ", 0.0, 1), "no ridge, small start": ("KQ", 0.0, SMALLER)}
 
@@ -46,15 +57,27 @@ def digits(values, count: int = 6):
     return float(f"{values:.{count}g}") if values.ndim == 0 else [digits(v, count) for v in values]
 
 
+def trained(prob, record, parametrization, **options):
+    """A run, and the correlation (R, seeds) of its listed states with the SVM at the tokens it holds at the end."""
+    run = train(prob, parametrization, steps=max(record), record=record, normalization="each", **options)
+    return run, against(prob, run, run.attention.argmax(-1), parametrization)
+
+
+def against(prob, run, tokens, parametrization):
+    """Correlation (R, seeds) of the recorded states, without the start, with the SVM at `tokens`."""
+    svm = attention_svm(prob.X, prob.z, tokens, norm="nuc" if parametrization == "KQ" else "fro")
+    if not bool((svm.gap < 1e-9).all() & (svm.uniqueness == 1).all()):
+        raise RuntimeError("an SVM was not certified with a unique solution")
+    return correlation(run.W[1:], svm.W)
+
+
 def correlations(seeds: int, record, parametrization="KQ", smaller=1, **options):
     """Correlation with the SVM, (R, seeds), at the listed steps, and the recorded key-query matrices."""
     prob = token_selection(N, T, D, seed=SEED, batch=(seeds,))
     if parametrization == "KQ":
         options["init"] = tuple(M / smaller for M in gaussian_start((seeds,), D, D, seed=SEED))
-    run = train(prob, parametrization, steps=max(record), record=record, normalization="each", **options)
-    norm = "nuc" if parametrization == "KQ" else "fro"
-    svm = attention_svm(prob.X, prob.z, run.attention.argmax(-1), norm=norm)
-    return correlation(run.W[1:], svm.W), run.W[1:]
+    run, found = trained(prob, record, parametrization, **options)
+    return found, run.W[1:]
 
 
 def table() -> list[dict]:
@@ -83,6 +106,56 @@ def one_ridge(ridge: float) -> dict:
             "first": digits(found[0, :FIRST])}
 
 
+def widths() -> list[dict]:
+    """Runs with m columns, with and without the ridge."""
+    prob, rows = token_selection(N, T, D, seed=SEED, batch=(SEEDS,)), []
+    for m, options in product(WIDTHS, (RIDGE, {})):
+        _, found = trained(prob, [2000], "KQ", m=m, **options)
+        rows.append({"m": m, "ridge": bool(options), "corr": digits(found[-1])})
+        print("m", m, bool(options), float(found[-1].mean()), flush=True)
+    return rows
+
+
+def lengths() -> list[dict]:
+    """Runs with T tokens."""
+    rows = []
+    for count in LENGTHS:
+        prob = token_selection(N, count, D, seed=LENGTH_SEED, batch=(LENGTH_SEEDS,))
+        row = {"T": count}
+        for kind, options in (("W", {}), ("KQ", RIDGE)):
+            run, found = trained(prob, [EARLY, 2000], kind, **options)
+            row[kind] = {"end": digits(found[-1]), "early": digits(found[0]),
+                         "optimal": digits(against(prob, run, prob.optimal, kind)[-1]),
+                         "attention": digits(run.attention.amax(-1).amin(-1), 9)}
+        rows.append(row)
+        print("T", count, [float(np.mean(row[kind]["end"])) for kind in ("W", "KQ")], flush=True)
+    return rows
+
+
+def self_attention() -> dict:
+    """Runs in which the first token is the query."""
+    prob = token_selection(N, T, D, seed=SEED, batch=(SEEDS,), self_attention=True)
+    penalised = dict(head=quadratic_head(0.1))
+    runs = {"W": ("W", {}), "KQ": ("KQ", RIDGE), "KQ, no ridge": ("KQ", {"norm_eps": EPS}),
+            "W, penalised head": ("W", penalised), "KQ, penalised head": ("KQ", penalised | RIDGE)}
+    return {name: digits(trained(prob, [2000], kind, **options)[1][-1]) for name, (kind, options) in runs.items()}
+
+
+def losses() -> list[dict]:
+    """Other losses and heads, on the runs that end on one token in every sequence."""
+    prob, rows = token_selection(N, T, D, seed=SEED, batch=(LENGTH_SEEDS,)), []
+    for head, loss, penalty in LOSSES:
+        row = {"head": head, "loss": loss, "penalty": penalty}
+        for kind, options in (("W", {}), ("KQ", RIDGE)):
+            used = quadratic_head(penalty) if penalty else head
+            run, found = trained(prob, [2000], kind, head=used, loss=loss, **options)
+            one = run.attention.amax(-1).amin(-1) > ONE_TOKEN
+            row[kind] = [value if keep else None for value, keep in zip(digits(found[-1]), one, strict=True)]
+        rows.append(row)
+        print(head, loss, [sum(v is not None for v in row[kind]) for kind in ("W", "KQ")], flush=True)
+    return rows
+
+
 def main() -> None:
     """Compute the three parts and write the file."""
     torch.set_num_threads(1)
@@ -92,8 +165,10 @@ def main() -> None:
             "machine": f"{platform.machine()}, one core, {platform.system()}, torch {torch.__version__}",
         },
         "settings": {"n": N, "T": T, "d": D, "seeds": SEEDS, "long_seeds": LONG_SEEDS, "ridge_seeds": RIDGE_SEEDS,
-                     "published_ridge": EPS, "smaller": SMALLER},
+                     "published_ridge": EPS, "smaller": SMALLER,
+                     "length_seed": LENGTH_SEED, "length_seeds": LENGTH_SEEDS, "early": EARLY},
         "table": table(), "steps": STEPS, "long": {}, "ridges": [],
+        "widths": widths(), "lengths": lengths(), "self": self_attention(), "losses": losses(),
     }
     for ridge in RIDGES:
         data["ridges"].append(one_ridge(ridge))

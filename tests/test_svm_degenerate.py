@@ -54,3 +54,12 @@ def test_nearly_infeasible_data_are_solved_not_refused():
     X = [[[1e-7, 0.0], [0.0, 1.0], [0.0, -1.0]]]
     solution = attention_svm(X, [[1.0, 0.0]], [0])
     assert solution.status == Status.OPTIMAL and float(solution.value) == pytest.approx(1e7)
+
+
+@pytest.mark.parametrize("slope", [1e-1, 1e-2, 1e-3, 1e-5])
+def test_nearly_opposite_differences_are_solved_without_overflow(slope):
+    # The rows (1, e) and (-1, 2e): the screening step is far too long here, and its guess runs off to infinity.
+    X = np.array([[[0.0, 0.0], [-1.0, -slope], [1.0, -2 * slope]]])
+    found = attention_svm(X, np.array([[1.0, 0.0]]), [0])
+    np.testing.assert_allclose(found.W[:, 0], [1 / 3, 2 / (3 * slope)], rtol=1e-9)
+    assert found.status == Status.OPTIMAL

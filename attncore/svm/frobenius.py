@@ -124,8 +124,10 @@ def _screened(rows: Constraints) -> tuple[np.ndarray]:
 
     def screen(gram, b):
         gram, b = gram.astype(np.float32), b.astype(np.float32)
-        lam = accelerated(lambda x: (gram @ x[..., None])[..., 0], b, 10)
-        return (lam > 0) | ((gram @ lam[..., None])[..., 0] < 1.05 * b)
+        with np.errstate(all="ignore"):  # where the step was too long the guess runs off: then every row is kept
+            lam = accelerated(lambda x: (gram @ x[..., None])[..., 0], b, 10)
+            idle = (lam == 0) & ((gram @ lam[..., None])[..., 0] >= 1.05 * b)
+        return ~idle | ~np.isfinite(lam).all(-1, keepdims=True)
 
     return _dual(rows, screen)
 

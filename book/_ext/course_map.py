@@ -2,8 +2,8 @@
 
 Each part is a column, read downwards; a box carries the number and title of a lecture and the verdicts of the
 claims that it judges, counted from the ledger of this build. Lines of the directive's body, ``page -> page``
-with docnames, are dashed arrows across the columns: what a lecture takes from another part. A second drawing,
-in one column, takes the place of the first in narrow windows.
+with docnames, are dashed arrows across the columns: what a lecture takes from another part (not drawn where
+the contents of a draft leave one out). A second drawing, in one column, takes its place in narrow windows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CourseMap(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         arrows = [tuple(name.strip() for name in line.split("->")) for line in self.content if line.strip()]
         for arrow in arrows:
-            if len(arrow) != 2 or not all(name in self.env.found_docs for name in arrow):
+            if len(arrow) != 2 or not all(Path(self.env.doc2path(name)).is_file() for name in arrow):
                 said = " -> ".join(arrow)
                 raise self.error(f"course-map: {said!r}; expected 'page -> page', both in the book")
         self.env.get_domain("claim").data["shown"].add(self.env.docname)
@@ -162,9 +162,11 @@ def _box(box: Lecture) -> str:
 
 def draw(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(course_map)):
-        columns = lectures(app, docname, place["arrows"])
+        drawn_pages = {page for _, pages in parts(app) for page in pages}
+        arrows = [arrow for arrow in place["arrows"] if drawn_pages.issuperset(arrow)]
+        columns = lectures(app, docname, arrows)
         sizes = ((3, "map-wide"), (1, "map-narrow"))
-        both = "".join(picture(columns, place["arrows"], across, name) for across, name in sizes)
+        both = "".join(picture(columns, arrows, across, name) for across, name in sizes)
         drawn = f'<nav class="course-map" aria-label="Lectures">{both}</nav>'
         place.replace_self(nodes.raw("", drawn, format="html"))
 

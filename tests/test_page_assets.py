@@ -5,29 +5,26 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import icons
 import page_assets
 import pytest
 import sphinx_book_theme
 from books import ROOT
+from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
 
 LIMIT = 150_000
 CLASSES = re.compile(r"\bfa[srb]?(?:-solid|-brands)? fa-([a-z-]+)")
 SIZES = {"lg"}
 
 
-def asset(name: str) -> SimpleNamespace:
-    return SimpleNamespace(filename=f"_static/{name}", attributes={})
+STYLES = [_CascadingStyleSheet(name) for name in ("css/book.css", "sphinx-design.min.css", "copybutton.css")]
+SCRIPTS = [_JavaScript(name) for name in ("documentation_options.js", "doctools.js", "clipboard.min.js")]
 
 
 def chosen(body: str, template: str = "page.html") -> dict:
-    context = {
-        "body": body,
-        "css_files": [asset("css/book.css"), asset("sphinx-design.min.css"), asset("copybutton.css")],
-        "script_files": [asset("documentation_options.js"), asset("doctools.js"), asset("clipboard.min.js")],
-    }
+    """The context of a page after the choice; like Sphinx's, all pages share their entries."""
+    context = {"body": body, "css_files": list(STYLES), "script_files": list(SCRIPTS)}
     page_assets.choose_files(None, "book/x", template, context, None)
     return context
 
@@ -93,6 +90,11 @@ def test_every_icon_of_the_built_site_is_there(built):
 def test_pages_are_light(built):
     sizes = {name: len(gzip.compress(html.encode(), 6)) for name, html in built.items()}
     assert {name: size for name, size in sizes.items() if size >= LIMIT} == {}
+
+
+@pytest.mark.book
+def test_the_search_page_has_its_scripts_in_their_order(built):
+    assert "defer" not in re.search(r"<script[^>]*/doctools\.js[^>]*>", built["search.html"])[0]
 
 
 @pytest.mark.book

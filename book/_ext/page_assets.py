@@ -43,6 +43,13 @@ def state_sizes(body: str) -> str:
     return SIZE.sub(r'\1 width="\2" height="\3"', body)
 
 
+def waiting(file):
+    """The same script, to be run when the page is read; a copy, as the pages share their entries."""
+    if not file.filename or name_of(file) in AT_ONCE:
+        return file
+    return type(file)(file.filename, priority=file.priority, **{"defer": "defer", **file.attributes})
+
+
 def choose_files(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Thin the lists of a page's files; the search page keeps its order, as scripts in its text depend on it."""
     body = context.get("body", "")
@@ -52,9 +59,7 @@ def choose_files(app: Sphinx, pagename: str, templatename: str, context: dict, d
         context["body"] = state_sizes(body)
     if templatename == "search.html":
         return
-    for file in context["script_files"]:
-        if file.filename and name_of(file) not in AT_ONCE:
-            file.attributes.setdefault("defer", "defer")
+    context["script_files"] = [waiting(file) for file in context["script_files"]]
 
 
 def setup(app: Sphinx) -> dict:

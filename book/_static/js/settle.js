@@ -9,7 +9,7 @@
   function isFirst(formula) {
     if (formula.closest(".toggle-hidden, details:not([open])")) return false;
     const { top, bottom } = formula.getBoundingClientRect();
-    return bottom > -innerHeight && top < 2 * innerHeight;
+    return bottom > -0.25 * innerHeight && top < 1.25 * innerHeight;
   }
 
   async function typeset() {

@@ -23,25 +23,33 @@ from playwright.sync_api import Browser, Page
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 PATIENCE = 300  # seconds, for a page on a machine with other work
-POLL = 200  # milliseconds
+POLL = 500  # milliseconds
 
-STATE = """() => {
+FIND = """
   const shown = window.jupyterapp?.shell?.currentWidget;
   const context = shown?.sessionContext, cells = shown?.content?.widgets;
   const code = (cells ?? []).map((c) => c.model).filter((m) => m.type === "code" && m.sharedModel.getSource().trim());
-  const outputs = code.flatMap((m) => m.outputs.toJSON());
-  return {
+  const outputs = code.flatMap((m) => Array.from({ length: m.outputs.length }, (_, i) => m.outputs.get(i)));
+"""
+STATE = f"""() => {{{FIND}
+  return {{
     path: shown?.context?.path ?? null,
     notebook: shown?.context?.isReady ? Boolean(cells) : null,
     kernel: context?.session?.kernel?.id ?? null,
     status: context?.session?.kernel?.status ?? null,
     cells: code.length,
     executed: code.filter((m) => m.executionCount !== null).length,
-    errors: outputs.filter((o) => o.output_type === "error").map((o) => `${o.ename}: ${o.evalue}`),
-    stderr: outputs.filter((o) => o.name === "stderr").map((o) => [o.text].flat().join("")),
+    failed: outputs.some((o) => o.type === "error"),
     dialogs: [...document.querySelectorAll(".jp-Dialog")].map((d) => d.innerText),
-  };
-}"""
+  }};
+}}"""
+FAULTS = f"""() => {{{FIND}
+  const all = outputs.map((o) => o.toJSON());
+  return {{
+    errors: all.filter((o) => o.output_type === "error").map((o) => `${{o.ename}}: ${{o.evalue}}`),
+    stderr: all.filter((o) => o.name === "stderr").map((o) => [o.text].flat().join("")),
+  }};
+}}"""
 BOXES = "[...document.querySelectorAll('.jp-NotebookPanel .myst-proof')].map((box) => box.textContent)"
 
 
@@ -52,7 +60,7 @@ class Visit:
     Attributes
     ----------
     state : dict
-        The last state of the notebook; see ``STATE``.
+        The last state of the notebook; see ``STATE`` and ``FAULTS``.
     boxes : list of str
         Texts of the boxes of theorems, definitions, proofs.
     processor_seconds : float
@@ -108,18 +116,22 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[tuple[str, psutil.Proces
 
 def visit_pages(browser: Browser, address: str, server: psutil.Process, paths: list[str], lanes: int = 2):
     """Open each path and run all cells, `lanes` pages at a time; yield ``(path, Visit)`` as each is done."""
-    waiting, busy = deque(paths), {}
+    contexts = [browser.new_context(viewport={"width": 1400, "height": 1000}) for _ in range(lanes)]
+    waiting, free, busy = deque(paths), list(contexts), {}  # a lane keeps its cache of JupyterLab's scripts
     while waiting or busy:
-        while waiting and len(busy) < lanes:
-            path, context = waiting.popleft(), browser.new_context(viewport={"width": 1400, "height": 1000})
+        while waiting and free:
+            path, context, visit = waiting.popleft(), free.pop(), Visit()
             context.set_default_timeout(PATIENCE * 1000)
-            visit = Visit()
-            busy[path] = (visit, context, _steps(context.new_page(), visit, address, server, path))
-        for path, (visit, context, steps) in list(busy.items()):
+            page = context.new_page()
+            busy[path] = (visit, page, _steps(page, visit, address, server, path))
+        for path, (visit, page, steps) in list(busy.items()):
             if next(steps, "done") == "done":
                 del busy[path]
-                context.close()
+                free.append(page.context)
+                page.close()
                 yield path, visit
+    for context in contexts:
+        context.close()
 
 
 def _steps(page: Page, visit: Visit, address: str, server: psutil.Process, path: str) -> Iterator[str]:
@@ -143,9 +155,10 @@ def _steps(page: Page, visit: Visit, address: str, server: psutil.Process, path:
 
         def finished(state) -> bool:
             visit.measure(kernel)
-            return state["status"] == "idle" and (state["executed"] == state["cells"] or state["errors"] != [])
+            return state["status"] == "idle" and (state["executed"] == state["cells"] or state["failed"])
 
         yield from until(finished)
+        visit.state |= page.evaluate(FAULTS)
         visit.boxes = page.evaluate(BOXES)
         page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 

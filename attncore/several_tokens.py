@@ -187,7 +187,7 @@ def compare_selection(prob: TokenSelection, W, low: float = 1e-6, high: float = 
     >>> prob = TokenSelection([[[1, 0, 0], [0, 1, 0], [0, 0, 1]]], [[1, 0, 0]], [-1], [1, 1, 1])
     >>> seen = compare_selection(prob, [[30, 0, 0], [30, 0, 0], [0, 0, 0]])
     >>> seen.kept.tolist(), bool(seen.accepted), round(float(seen.correlation), 3)
-    ([[True, True, False]], True, 0.866)
+    ([[True, True, False]], True, 0.577)
     """
     if not isinstance(prob, TokenSelection):
         raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")

@@ -11,6 +11,8 @@ def lecture(page, number, claims=(), needs=()):
     )
 
 
+TWO = course_map.Layout("wide", 2, 300, 90, 30)
+ONE = course_map.Layout("narrow", 1, 340, 72, 34)
 COLUMNS = [
     ("First part", [lecture("a", "1", ["reproduced", "reproduced", "partly"]), lecture("b", "2")]),
     ("Second part", [lecture("c", "3", ["not reproduced", "planned"], ["2"])]),
@@ -23,7 +25,7 @@ def corners(svg):
 
 
 def test_every_lecture_is_a_link_named_with_number_title_and_verdicts():
-    svg = course_map.picture(COLUMNS, [("b", "c")], 2, "wide")
+    svg = course_map.picture(COLUMNS, [("b", "c")], TWO)
     names = dict(re.findall(r'<a href="(\w\.html)" aria-label="([^"]*)"', svg))
     assert names == {
         "a.html": "1 Title of a &amp; more. claims: 2 reproduced, 1 partly",
@@ -32,23 +34,23 @@ def test_every_lecture_is_a_link_named_with_number_title_and_verdicts():
     }
 
 
-@pytest.mark.parametrize("across", [1, 2])
-def test_parts_are_columns_or_follow_one_another_and_boxes_do_not_overlap(across):
-    svg = course_map.picture(COLUMNS, [("b", "c")], across, "any")
+@pytest.mark.parametrize("layout", [ONE, TWO])
+def test_parts_are_columns_or_follow_one_another_and_boxes_do_not_overlap(layout):
+    svg = course_map.picture(COLUMNS, [("b", "c")], layout)
     at = corners(svg)
-    assert at["a"][0] == at["b"][0] and at["b"][1] >= at["a"][1] + course_map.BOX
-    if across == 2:
-        assert at["c"][0] >= at["a"][0] + course_map.WIDTH and at["c"][1] == at["a"][1]
+    assert at["a"][0] == at["b"][0] and at["b"][1] >= at["a"][1] + layout.height
+    if layout.across == 2:
+        assert at["c"][0] >= at["a"][0] + layout.width and at["c"][1] == at["a"][1]
     else:
-        assert at["c"][0] == at["a"][0] and at["c"][1] >= at["b"][1] + course_map.BOX
+        assert at["c"][0] == at["a"][0] and at["c"][1] >= at["b"][1] + layout.height
     x, y, width, height = map(float, re.search(r'viewBox="([^"]*)"', svg)[1].split())
     for left, top in at.values():
-        assert x <= left and left + course_map.WIDTH <= x + width
-        assert y <= top and top + course_map.BOX <= y + height
+        assert x <= left and left + layout.width <= x + width
+        assert y <= top and top + layout.height <= y + height
 
 
 def test_arrows_follow_the_order_and_cross_only_between_columns():
-    wide = course_map.picture(COLUMNS, [("b", "c")], 2, "wide")
+    wide = course_map.picture(COLUMNS, [("b", "c")], TWO)
     assert wide.count('class="next"') == 1 and wide.count('class="across"') == 1
-    narrow = course_map.picture(COLUMNS, [("b", "c")], 1, "narrow")
+    narrow = course_map.picture(COLUMNS, [("b", "c")], ONE)
     assert narrow.count('class="next"') == 1 and 'class="across"' not in narrow

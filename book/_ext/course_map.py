@@ -23,8 +23,22 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 SIGNS = {"reproduced": "✔", "partly": "◐", "not reproduced": "✘"}
-WIDTH, GAP, BOX, RISE, HEAD = 296, 36, 92, 22, 80
-"""Width of a box, space between columns, height of a box, space between boxes, height of a column's title."""
+GAP, RISE, HEAD = 36, 22, 80
+"""Space between columns, space between boxes, height of a column's title."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Class of the picture, number of columns, width and height of a box, letters in a line of it."""
+
+    name: str
+    across: int
+    width: int
+    height: int
+    letters: int
+
+
+LAYOUTS = (Layout("map-wide", 3, 296, 92, 27), Layout("map-narrow", 1, 340, 72, 34))
 
 
 class course_map(nodes.General, nodes.Element):
@@ -104,34 +118,34 @@ def _verdict_signs(claims: Counter) -> str:
     return "  ".join(signs + words)
 
 
-def _placed(columns, across: int):
-    """Places by columns, `across` of them side by side; the others below."""
+def _placed(columns, layout: Layout):
+    """Places by columns, `layout.across` of them side by side; the others below."""
+    across, width, height = layout.across, layout.width, layout.height
     placed, heads, depth = {}, [], 0
     for start in range(0, len(columns), across):
         row = columns[start : start + across]
         for i, (caption, boxes) in enumerate(row):
-            x = i * (WIDTH + GAP)
+            x = i * (width + GAP)
             heads.append((caption, start + i, x, depth))
             for j, box in enumerate(boxes):
-                placed[box.page] = Lecture(**{**vars(box), "x": x, "y": depth + HEAD + j * (BOX + RISE)})
-        depth += HEAD + max(len(boxes) for _, boxes in row) * (BOX + RISE) + RISE
+                placed[box.page] = Lecture(**{**vars(box), "x": x, "y": depth + HEAD + j * (height + RISE)})
+        depth += HEAD + max(len(boxes) for _, boxes in row) * (height + RISE) + RISE
     return placed, heads, depth - 2 * RISE + 2
 
 
-def picture(columns, arrows, across: int, name: str) -> str:
+def picture(columns, arrows, layout: Layout) -> str:
     """The map as inline SVG, in the colours of the page."""
-    placed, heads, height = _placed(columns, across)
-    width = across * (WIDTH + GAP) - GAP + 4
-    box = f"-2 0 {width} {height}"
-    drawn = [f'<svg class="{name}" viewBox="{box}" role="group" aria-label="Map of the course">']
+    placed, heads, height = _placed(columns, layout)
+    box = f"-2 0 {layout.across * (layout.width + GAP) - GAP + 4} {height}"
+    drawn = [f'<svg class="{layout.name}" viewBox="{box}" role="group" aria-label="Map of the course">']
     for _, boxes in columns:
         for above, below in zip(boxes, boxes[1:], strict=False):
-            x, y = placed[above.page].x + WIDTH // 2, placed[above.page].y + BOX
+            x, y = placed[above.page].x + layout.width // 2, placed[above.page].y + layout.height
             drawn.append(f'<path class="next" d="M{x} {y}V{placed[below.page].y - 7}m-5 -1l5 8l5 -8"/>')
-    for source, target in arrows if across > 1 else ():
+    for source, target in arrows if layout.across > 1 else ():
         a, b = placed[source], placed[target]
-        y, end = a.y + BOX // 2, b.y + BOX // 2
-        drawn.append(f'<path class="across" d="M{a.x + WIDTH} {y}C{a.x + WIDTH + GAP} {y} {b.x - GAP} {end} '
+        x, y, end = a.x + layout.width, a.y + layout.height // 2, b.y + layout.height // 2
+        drawn.append(f'<path class="across" d="M{x} {y}C{x + GAP} {y} {b.x - GAP} {end} '
                      f'{b.x - 6} {end}m-7 -5l8 5l-8 5"/>')  # fmt: skip
     for caption, index, x, y in heads:
         lines = [f"Part {'I' * (index + 1)}", *textwrap.wrap(caption, 28)[:2]]
@@ -139,24 +153,23 @@ def picture(columns, arrows, across: int, name: str) -> str:
             f'<text class="part" x="{x}" y="{y + 20 + 22 * i}">{escape(line)}</text>'
             for i, line in enumerate(lines)
         ]
-    drawn += [_box(box) for box in placed.values()]
+    drawn += [_box(box, layout) for box in placed.values()]
     return "\n".join(drawn) + "</svg>"
 
 
-def _box(box: Lecture) -> str:
-    lines = textwrap.wrap(box.title, 27)[:3]
-    foot = [_verdict_signs(box.claims)] + ([f"uses {', '.join(box.needs)}"] if box.needs else [])
-    said = ". ".join(filter(None, [f"{box.number} {box.title}", verdicts_in_words(box.claims),
-                                   f"uses {', '.join(box.needs)}" if box.needs else ""]))  # fmt: skip
+def _box(box: Lecture, layout: Layout) -> str:
+    needs = f"uses {', '.join(box.needs)}" if box.needs else ""
+    said = ". ".join(filter(None, [f"{box.number} {box.title}", verdicts_in_words(box.claims), needs]))
+    foot = "   ".join(filter(None, [_verdict_signs(box.claims), needs]))
     texts = [
         f'<text x="{box.x + 44}" y="{box.y + 24 + 20 * i}">{escape(line)}</text>'
-        for i, line in enumerate(lines)
+        for i, line in enumerate(textwrap.wrap(box.title, layout.letters)[:3])
     ]
     return (
-        f'<a href="{box.link}" aria-label="{escape(said)}"><rect x="{box.x}" y="{box.y}" width="{WIDTH}" '
-        f'height="{BOX}" rx="6"/><text class="number" x="{box.x + 12}" y="{box.y + 24}">{box.number}</text>'
-        f'{"".join(texts)}<text class="foot" x="{box.x + 44}" y="{box.y + 83}">'
-        f'{escape("   ".join(filter(None, foot)))}</text></a>'
+        f'<a href="{box.link}" aria-label="{escape(said)}"><rect x="{box.x}" y="{box.y}" '
+        f'width="{layout.width}" height="{layout.height}" rx="6"/><text class="number" x="{box.x + 12}" '
+        f'y="{box.y + 24}">{box.number}</text>{"".join(texts)}<text class="foot" x="{box.x + 44}" '
+        f'y="{box.y + layout.height - 9}">{escape(foot)}</text></a>'
     )
 
 
@@ -165,8 +178,7 @@ def draw(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         drawn_pages = {page for _, pages in parts(app) for page in pages}
         arrows = [arrow for arrow in place["arrows"] if drawn_pages.issuperset(arrow)]
         columns = lectures(app, docname, arrows)
-        sizes = ((3, "map-wide"), (1, "map-narrow"))
-        both = "".join(picture(columns, arrows, across, name) for across, name in sizes)
+        both = "".join(picture(columns, arrows, layout) for layout in LAYOUTS)
         drawn = f'<nav class="course-map" aria-label="Lectures">{both}</nav>'
         place.replace_self(nodes.raw("", drawn, format="html"))
 

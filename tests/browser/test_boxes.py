@@ -34,6 +34,7 @@ MEASURE = """(kinds) => Object.fromEntries(Object.entries(kinds).flatMap(([kind,
     shape: sides.map((name) => `${s[`border${name}Style`]} ${s[`border${name}Width`]}`).join(", "),
     border: side && s[`border${side}Color`],
     title: title && getComputedStyle(title).color,
+    patch: title && getComputedStyle(title, "::after").content,
     ground: s.backgroundColor,
     page: getComputedStyle(document.body).backgroundColor,
   }]];
@@ -82,6 +83,11 @@ def test_each_kind_has_a_shape_of_its_own(boxes, look):
     shapes = {kind: box["shape"] for kind, box in boxes[look].items()}
     assert set(shapes) == set(KINDS)
     assert len(set(shapes.values())) == len(KINDS), shapes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_covers_a_title(boxes, kind):
+    assert boxes["light"][kind]["patch"] in (None, "none")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -111,7 +111,7 @@ def regularization_path(prob: TokenSelection, radii, parametrization: str = "W",
         kept (the smallest residual among equals). The attention-SVM solution at the optimal tokens is a
         natural choice, since the theorem speaks of global minimisers. Where the loss is within rounding of
         its infimum all starts are equals: then give one direction at a time and compare with
-        :func:`attncore.squeeze.excess_loss`.
+        ``attncore.squeeze.excess_loss``.
     tol : float
         Stationarity asked for; see :class:`RegularizationPath`.
     max_iter : int

@@ -159,18 +159,18 @@ def picture(columns, arrows, layout: Layout) -> str:
 
 def _box(box: Lecture, layout: Layout) -> str:
     needs = f"uses {', '.join(box.needs)}" if box.needs else ""
-    said = ". ".join(filter(None, [f"{box.number} {box.title}", verdicts_in_words(box.claims), needs]))
     foot = "   ".join(filter(None, [_verdict_signs(box.claims), needs]))
+    spoken = ", ".join(filter(None, [verdicts_in_words(box.claims), needs]))
+    at = f'x="{box.x + 44}" y="{box.y + layout.height - 9}"'
     texts = [
-        f'<text x="{box.x + 44}" y="{box.y + 24 + 20 * i}">{escape(line)}</text>'
-        for i, line in enumerate(textwrap.wrap(box.title, layout.letters)[:3])
-    ]
-    return (
-        f'<a href="{box.link}" aria-label="{escape(said)}"><rect x="{box.x}" y="{box.y}" '
-        f'width="{layout.width}" height="{layout.height}" rx="6"/><text class="number" x="{box.x + 12}" '
-        f'y="{box.y + 24}">{box.number}</text>{"".join(texts)}<text class="foot" x="{box.x + 44}" '
-        f'y="{box.y + layout.height - 9}">{escape(foot)}</text></a>'
-    )
+        f'<text class="number" x="{box.x + 12}" y="{box.y + 24}">{box.number}</text>',
+        *(f'<text x="{box.x + 44}" y="{box.y + 24 + 20 * i}">{escape(line)}</text>'
+          for i, line in enumerate(textwrap.wrap(box.title, layout.letters)[:3])),
+        f'<text class="foot" aria-hidden="true" {at}>{escape(foot)}</text>' if foot else "",
+        f'<text class="spoken" {at}>({escape(spoken)})</text>' if spoken else "",
+    ]  # fmt: skip
+    frame = f'x="{box.x}" y="{box.y}" width="{layout.width}" height="{layout.height}" rx="6"'
+    return f'<a href="{box.link}"><rect {frame}/>{" ".join(filter(None, texts))}</a>'
 
 
 def draw(app: Sphinx, doctree: nodes.document, docname: str) -> None:

@@ -44,10 +44,12 @@ def test_the_map_counts_the_verdicts_of_the_ledger(browser, site, lectures):
     ledger = json.loads((site / "_static" / "ledger.json").read_text("utf8"))["claims"]
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto((site / ROOT_PAGE).as_uri())
-    names = page.locator(".course-map svg.map-wide a").evaluate_all("all => all.map(a => a.ariaLabel)")
+    names = page.locator(".course-map svg.map-wide a").evaluate_all(
+        "all => all.map(a => [...a.querySelectorAll('text:not([aria-hidden])')].map(t => t.textContent).join(' '))"
+    )
     page.close()
     for lecture, name in zip(lectures, names, strict=True):
         want = Counter(claim["status"] for claim in ledger if claim["page"] == lecture)
-        found = re.search(r"claims: ([^.]*)", name)
-        pairs = re.findall(r"(\d+) ([^,]+)", found[1]) if found else []
+        found = re.search(r"claims: ([^)]*)\)", name)
+        pairs = re.findall(r"(\d+) (\w[^,]+)", found[1].split(", uses")[0]) if found else []
         assert {status: int(count) for count, status in pairs} == want, name

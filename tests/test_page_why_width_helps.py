@@ -14,6 +14,7 @@ import numpy as np
 import pages
 import pytest
 import torch
+from scipy.integrate import solve_ivp
 from scipy.optimize import linprog
 
 from attncore.attention import softmax_attention
@@ -218,3 +219,35 @@ def test_the_sweep_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     cells = json.loads(sweep.TARGET.read_text("utf8"))["feasible"]["cells"]
     assert [c["seen"] for c in cells] == [[1, 2, 3], [1, 2, 4]]
     assert capsys.readouterr().out.count("feasible") == 2
+
+
+@pytest.mark.parametrize("side, choice, loss", [(1, 0, math.log1p(math.exp(-2))), (-1, 1, math.log1p(math.exp(-1)))])
+def test_descent_from_beside_the_saddle_goes_where_the_solution_says(page, side, choice, loss):
+    saddle = page["saddle"]
+    start = torch.zeros(2, 2, dtype=torch.float64)
+    start[1, 0] = 0.1 * side
+    run = train(saddle, steps=5000, lr=0.1, normalized=False, init=start, record=5000)
+    assert run.attention.argmax(-1).tolist() == [choice, choice]
+    assert loss < run.loss[-1] < loss + 0.02
+    assert abs(run.W[-1, 0, 0]) < 1e-9 and side * run.W[-1, 1, 0] > 1
+    second = local_optimality(saddle.X, saddle.z, saddle.scores, torch.tensor([1, 1]))
+    assert second.verdict == Verdict.LOCAL and second.support.tolist() == [[False, False, True]] * 2
+
+
+def flow_ends_at(gram, scores, logits, time):
+    """The token with most attention after gradient flow of one sequence, whose tokens have this Gram matrix."""
+    def velocity(_, h):
+        s = np.exp(h - h.max())
+        s /= s.sum()
+        u = s @ scores
+        return gram @ (s * (scores - u)) / (1 + np.exp(u))
+    return solve_ivp(velocity, (0, time), logits, method="LSODA", rtol=1e-8, atol=1e-10).y[:, -1].argmax()
+
+
+def test_in_a_simplex_the_flow_leaves_every_wrong_token_and_behind_an_obtuse_angle_it_does_not():
+    scores = np.array([1.0, 0.8, 0.0, -1.0])
+    for logits in itertools.permutations([-1.0, 0.0, 1.0, 3.0]):
+        assert flow_ends_at(np.eye(4), scores, logits, 1e9) == 0
+    assert flow_ends_at(np.eye(4), scores, [-1, 3, 1, 1], 1e2) == 1         # it takes long
+    line = np.array([[-1.0, 0.2], [1.0, 0.0], [0.0, 0.0]])                 # the best hides behind the worst
+    assert flow_ends_at(line @ line.T, np.array([1.0, 0.8, 0.0]), line @ [5.0, 0.0], 1e9) == 1

@@ -48,7 +48,9 @@ HEAD = """/* Written by tools/icons.py; change that, not this.
   mask: var(--icon, linear-gradient(transparent, transparent)) center / contain no-repeat;
 }}
 /* the book's own boxes carry their sign in front, or none */
-.admonition:is(.proof, .exercise, .solution, .see, .claim, .hint) > .admonition-title::after {{ content: none !important; }}
+.admonition:is(.proof, .exercise, .solution, .see, .claim, .hint) > .admonition-title::after {{
+  content: none !important;
+}}
 @media (forced-colors: active) {{
   .fa-solid, .fas, .fa-brands, .fab, .fa {{ forced-color-adjust: none; background-color: ButtonText; }}
   .admonition > .admonition-title::after {{ forced-color-adjust: none; background-color: CanvasText; }}

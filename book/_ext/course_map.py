@@ -38,7 +38,7 @@ class Layout:
     letters: int
 
 
-LAYOUTS = (Layout("map-wide", 3, 296, 92, 27), Layout("map-narrow", 1, 340, 72, 34))
+LAYOUTS = (Layout("map-wide", 3, 296, 100, 27), Layout("map-narrow", 1, 340, 72, 34))
 
 
 class course_map(nodes.General, nodes.Element):

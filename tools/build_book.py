@@ -32,7 +32,7 @@ REDIRECT = """<!DOCTYPE html>
 <title>{title}</title>
 <meta http-equiv="refresh" content="0; url={page}">
 <link rel="canonical" href="{page}">
-<link rel="icon" href="_static/favicon.svg">
+<link rel="icon" href="data:,">
 </head>
 <body><main><h1>{title}</h1><p><a href="{page}">Open the book</a></p></main></body>
 </html>

@@ -10,6 +10,7 @@ from browsing import CHAPTERS_WITH_CODE, chapter_names, open_page, shifts, visit
 pytestmark = pytest.mark.browser
 
 CHAPTERS = chapter_names()
+LECTURE = next(name for name in CHAPTERS_WITH_CODE if name.startswith("book/svm/"))
 FRAME_BUDGET = 2_400_000
 """Bytes of a page view, uncompressed, that are not its figures."""
 UNSETTLED = "document.documentElement.classList.contains('unsettled')"
@@ -40,7 +41,7 @@ def test_nothing_moves_on_a_telephone(browser, served, name):
 def test_a_jump_is_seen(browser, served):
     with open_page(browser, mathematics=False) as page:
         watch_shifts(page)
-        visit(page, f"{served}/{CHAPTERS_WITH_CODE[1]}.html")
+        visit(page, f"{served}/{LECTURE}.html")
         page.evaluate("document.querySelector('article h1').style.marginTop = '400px'")
         page.wait_for_function("window.__shift > 0.05")
 
@@ -61,14 +62,14 @@ def test_the_first_formula_is_typeset_before_it_is_shown(browser, served):
     }"""
     with open_page(browser) as page:
         page.add_init_script(f"({note})()")
-        visit(page, f"{served}/{CHAPTERS_WITH_CODE[0]}.html")
+        visit(page, f"{served}/{LECTURE}.html")
         assert page.evaluate("window.__raw")[:1] == [0]
 
 
 def test_without_scripts_the_text_is_there_and_formulas_can_be_read(browser, site):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto((site / f"{CHAPTERS_WITH_CODE[0]}.html").as_uri())
+    page.goto((site / f"{LECTURE}.html").as_uri())
     paragraph = page.locator("article section > p:has(.math)").first
     assert paragraph.is_visible()
     assert paragraph.locator(".math").first.inner_text().startswith("\\(")
@@ -80,7 +81,7 @@ def test_without_scripts_the_text_is_there_and_formulas_can_be_read(browser, sit
 def test_a_lost_script_does_not_hide_the_text(browser, served, lost):
     with open_page(browser) as page:
         page.route(re.compile(lost), lambda route: route.abort())
-        page.goto(f"{served}/{CHAPTERS_WITH_CODE[0]}.html")
+        page.goto(f"{served}/{LECTURE}.html")
         page.wait_for_function(
             "() => document.querySelector('article section > p').checkVisibility({ visibilityProperty: true })"
         )

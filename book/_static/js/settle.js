@@ -17,6 +17,8 @@
     const first = new Set(formulas.filter(isFirst));
     const rest = formulas.filter((formula) => !first.has(formula));
     await window.MathJax.typesetPromise([...first]);
+    root.getBoundingClientRect(); // lays the formulas out, which asks for their fonts: other ones have other widths
+    await document.fonts.ready;
     show();
     while (rest.length) {
       await pause();

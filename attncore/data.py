@@ -85,6 +85,13 @@ class TokenSelection:
         return TokenSelection(*(a.to(device=device, dtype=dtype) for a in (self.X, self.z, self.y, self.v)))
 
 
+def check_problem(prob) -> TokenSelection:
+    """Return `prob`; a `TypeError` if it is no `TokenSelection`."""
+    if not isinstance(prob, TokenSelection):
+        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    return prob
+
+
 def batch_shape(batch) -> tuple[int, ...]:
     """A batch shape from an int or a tuple of ints."""
     if isinstance(batch, (tuple, list, torch.Size)):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 
 from attncore.arrays import choose_arrays
-from attncore.data import TokenSelection
+from attncore.data import TokenSelection, check_problem
 from attncore.heads import Head, resolve_head
 from attncore.losses import Loss, resolve_loss
 from attncore.validation import common, one_of, short
@@ -203,8 +203,7 @@ def logit_gradient(prob: TokenSelection, logits, head="linear", loss="logistic",
     TypeError, ValueError
         Naming the argument, its value and what was expected.
     """
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     logits, X = common(logits=logits, X=prob.X)
     if logits.shape != X.shape[:-1]:
         raise ValueError(f"logits must have shape {tuple(X.shape[:-1])} to match X, got {short(logits)}")

@@ -114,9 +114,8 @@ def next_token(embeddings, words, labels) -> NextToken:
 
 def _rows(E, index):
     """Rows of ``E (..., V, d)`` at ``index (..., *)``."""
-    flat = E.reshape(-1, *E.shape[-2:])
-    chosen = torch.stack([table[k] for table, k in zip(flat, index.reshape(len(flat), -1), strict=True)])
-    return chosen.reshape(*index.shape, E.shape[-1])
+    flat = index.reshape(*E.shape[:-2], -1, 1).expand(*E.shape[:-2], -1, E.shape[-1])
+    return E.gather(-2, flat).reshape(*index.shape, E.shape[-1])
 
 
 def _components(words, labels, size) -> torch.Tensor:
@@ -266,6 +265,10 @@ def _minimise(X, z, mask, own):
         e = np.exp(gaps - top)
         return e / e.sum(-1, keepdims=True), (top[:, 0] + np.log(e.sum(-1))).mean() - copies
 
+    def value_and_gradient(c):
+        s, value = shares(c)
+        return value, -np.einsum("it,itp->p", s, A) / n
+
     def hessian(c):
         s = shares(c)[0]
         mean = np.einsum("it,itp->ip", s, A)
@@ -273,7 +276,7 @@ def _minimise(X, z, mask, own):
 
     if not basis.shape[1]:
         return np.zeros((d, d)), shares(np.zeros(0))[1], np.zeros((d * d, d * d))
-    found = minimize(lambda c: (shares(c)[1], -np.einsum("it,itp->p", shares(c)[0], A) / n), np.zeros(A.shape[-1]),
-                     jac=True, hess=hessian, method="trust-exact", options={"gtol": 1e-10})
-    c = found.x + np.linalg.solve(hessian(found.x), np.einsum("it,itp->p", shares(found.x)[0], A) / n)
+    found = minimize(value_and_gradient, np.zeros(A.shape[-1]), jac=True, hess=hessian, method="trust-exact",
+                     options={"gtol": 1e-10})
+    c = found.x - np.linalg.solve(hessian(found.x), value_and_gradient(found.x)[1])
     return (basis @ c).reshape(d, d), shares(c)[1], basis @ basis.T

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from attncore.ball import Ball
-from attncore.data import TokenSelection
+from attncore.data import TokenSelection, check_problem
 from attncore.gradients import flattened
 from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
@@ -133,8 +133,7 @@ def regularization_path(prob: TokenSelection, radii, parametrization: str = "W",
     >>> path.W.shape, path.converged.tolist(), [round(float(W.norm()), 9) for W in path.W]
     (torch.Size([2, 4, 4]), [True, True], [1.0, 10.0])
     """
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     one_of(parametrization, "parametrization", PARAMETRIZATIONS)
     radii, starts = _radii(radii), _directions(prob, directions)
     tol, max_iter = real(tol, "tol", above=0.0), positive_int(max_iter, "max_iter")

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from attncore.attention import softmax_attention
-from attncore.data import TokenSelection, batch_shape, problem_generators, token_selection
+from attncore.data import TokenSelection, batch_shape, check_problem, problem_generators, token_selection
 from attncore.heads import Head, relu_head
 from attncore.svm import Status, attention_svm_multi, best_combination, finite_part
-from attncore.validation import placement, positive_int, real, short
+from attncore.validation import placement, positive_int, real
 
 __all__ = ["Outcome", "ReluProblems", "Selection", "compare_selection", "relu_problems"]
 
@@ -189,8 +189,7 @@ def compare_selection(prob: TokenSelection, W, low: float = 1e-6, high: float = 
     >>> seen.kept.tolist(), bool(seen.accepted), round(float(seen.correlation), 3)
     ([[True, True, False]], True, 0.577)
     """
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     low, high = real(low, "low", at_least=0.0), real(high, "high", at_least=0.0)
     T = prob.X.shape[-2]
     if not low <= high < 1 / T:

@@ -12,15 +12,9 @@ from __future__ import annotations
 import torch
 
 from attncore.attention import softmax_attention
-from attncore.data import TokenSelection
+from attncore.data import TokenSelection, check_problem
 from attncore.losses import resolve_loss
 from attncore.validation import short
-
-
-def _checked(prob) -> TokenSelection:
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
-    return prob
 
 
 def excess_loss(prob: TokenSelection, W) -> torch.Tensor:
@@ -43,7 +37,7 @@ def excess_loss(prob: TokenSelection, W) -> torch.Tensor:
     Tensor (...)
         Non-negative. ``L* = mean_i ell(gamma_i*)``, with ``gamma_i*`` the largest score.
     """
-    top = _checked(prob).scores.amax(-1)
+    top = check_problem(prob).scores.amax(-1)
     gaps = top[..., None] - prob.scores
     lack = (softmax_attention(prob.X, W, prob.z) * gaps).sum(-1)
     return (torch.expm1(lack) * torch.sigmoid(-top)).log1p().mean(-1)
@@ -72,7 +66,7 @@ def squeeze_constants(prob: TokenSelection) -> tuple[torch.Tensor, torch.Tensor]
     ValueError
         If a sequence has one token only, or its best score is attained twice: then there is no gap.
     """
-    n, T = _checked(prob).scores.shape[-2:]
+    n, T = check_problem(prob).scores.shape[-2:]
     if T < 2:
         raise ValueError(f"prob must have at least 2 tokens a sequence, got T = {T}")
     best = prob.scores.topk(2, -1).values

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attncore.data import TokenSelection
+from attncore.data import TokenSelection, check_problem
 from attncore.gradients import flattened
 from attncore.losses import Loss, resolve_loss
 from attncore.threads import single_thread
@@ -123,7 +123,7 @@ def stacked_gradient(prob: TokenSelection, W1, W2, keys: str = "handed", loss="l
     """
     W1, W2 = _checked(prob, W1, W2, keys)
     with torch.no_grad():
-        return _gradient(prob.X, prob.z, prob.y, prob.v, W1, W2, keys, resolve_loss(loss))[:2]
+        return _gradient(prob.X, prob.z, prob.y, prob.v, W1, W2, keys, resolve_loss(loss))
 
 
 def train_stacked(prob: TokenSelection, steps: int = 2000, lr: float = 0.1, keys: str = "handed",
@@ -160,8 +160,7 @@ def train_stacked(prob: TokenSelection, steps: int = 2000, lr: float = 0.1, keys
     >>> run.W1.shape, run.final.read.shape, bool((run.loss[-1] < run.loss[0]).all())
     (torch.Size([4, 2, 6, 6]), torch.Size([2, 3]), True)
     """
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     schedule = record_schedule(record, positive_int(steps, "steps", minimum=0))
     lr, loss = real(lr, "lr", above=0.0), resolve_loss(loss)
     d = prob.X.shape[-1]
@@ -173,8 +172,7 @@ def train_stacked(prob: TokenSelection, steps: int = 2000, lr: float = 0.1, keys
         losses, firsts, seconds, done = [], [], [], 0
         for target in schedule:
             for _ in range(target - done):
-                G1, G2, _ = _gradient(X, z, y, v, W1, W2, keys, loss)
-                _step(W1, W2, G1, G2, lr)
+                _step(W1, W2, *_gradient(X, z, y, v, W1, W2, keys, loss), lr)
             done = target
             state = _forward(X, z, y, v, W1, W2, keys)[0]
             losses.append(loss.value(state.u).mean(-1).reshape(prob.batch))
@@ -187,8 +185,7 @@ def train_stacked(prob: TokenSelection, steps: int = 2000, lr: float = 0.1, keys
 
 
 def _checked(prob, W1, W2, keys):
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     one_of(keys, "keys", KEYS)
     W1, W2, X = common(W1=W1, W2=W2, X=prob.X)
     d = X.shape[-1]
@@ -227,7 +224,7 @@ def _gradient(X, z, y, v, W1, W2, keys, loss: Loss):
     slope1 = _slopes(state.first, on_handed @ X.mT)
     G1 = ((slope1 @ X).flatten(-3, -2)).mT @ X.flatten(-3, -2)
     G2 = (slope2.unsqueeze(-2) @ C).squeeze(-2).mT @ z
-    return G1, G2, state
+    return G1, G2
 
 
 def _step(W1, W2, G1, G2, lr):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from attncore.arrays import choose_arrays
-from attncore.data import TokenSelection
+from attncore.data import TokenSelection, check_problem
 from attncore.gradients import FORMS, Objective, flattened
 from attncore.heads import resolve_head
 from attncore.losses import resolve_loss
@@ -222,8 +222,7 @@ def train(prob: TokenSelection, parametrization: str = "W", steps: int = 2000, l
     >>> path.W.shape, path.steps.tolist(), path.status
     (torch.Size([3, 3, 6, 6]), [0, 100, 200], 'ok: the loss never rose from one recorded state to the next')
     """
-    if not isinstance(prob, TokenSelection):
-        raise TypeError(f"prob must be a TokenSelection, got {short(prob)}")
+    check_problem(prob)
     if not isinstance(normalized, bool):
         raise TypeError(f"normalized must be True or False, got {short(normalized)}")
     if callback is not None and not callable(callback):

@@ -6,10 +6,9 @@ import math
 
 import torch
 
-from attncore.svm.constraints import check, margins
-from attncore.svm.local import local_optimality
+from attncore.svm.constraints import check, differences, margins, others
+from attncore.svm.local import local_optimality, solve_marked
 from attncore.svm.solution import Solution
-from attncore.svm.solve import attention_svm
 from attncore.validation import as_tensor
 
 
@@ -58,24 +57,20 @@ def local_cone(X, z, scores, selected, tol=1e-6, solution: Solution | None = Non
     X, z, selected = check(X, z, selected)
     scores = as_tensor(scores, "scores", device=X.device)
     if solution is None:
-        batched = attention_svm(X[None], z[None], selected[None])
-        judged = local_optimality(X[None], z[None], scores[None], selected[None], tol=tol, solution=batched)
-        W, value, support, feasible = batched.W[0], batched.value[0], judged.support[0], judged.feasible[0]
-    else:
-        judged = local_optimality(X, z, scores, selected, tol=tol, solution=solution)
-        if solution.norm != "fro":
-            raise ValueError(f"solution must be one of norm 'fro', got norm {solution.norm!r}")
-        W, value, support, feasible = solution.W, solution.value, judged.support, judged.feasible
-    value = torch.where(feasible, value, 1.0)[..., None, None]
-    picked = selected[..., None, None].expand(*selected.shape, 1, X.shape[-1])
-    length = (X.gather(-2, picked) - X).norm(dim=-1) * z.norm(dim=-1)[..., None]
-    gap = margins(torch.where(feasible[..., None, None], W, 0.0), X, z, selected) / value
-    other = torch.ones_like(gap, dtype=torch.bool).scatter(-1, selected[..., None], False)
+        solution = solve_marked(X, z, selected, "fro")
+    judged = local_optimality(X, z, scores, selected, tol=tol, solution=solution)
+    if solution.norm != "fro":
+        raise ValueError(f"solution must be one of norm 'fro', got norm {solution.norm!r}")
+    feasible = judged.feasible
+    value = torch.where(feasible, solution.value, 1.0)[..., None, None]
+    length = differences(X, selected).norm(dim=-1) * z.norm(dim=-1)[..., None]
+    gap = margins(torch.where(feasible[..., None, None], solution.W, 0.0), X, z, selected) / value
+    other = others(selected, X.shape[-2])
     rival = other & (scores >= scores.gather(-1, selected[..., None]))
     angle, limit = (_arccos(ratio, length) for ratio in (gap, 1 / value))
     room = torch.where(rival, limit, math.pi / 2) - angle
     opening = room.masked_fill(~other, math.pi / 2).amin((-2, -1)).clamp(min=0.0)
-    return torch.where(feasible & ~(support & rival).any(-1).any(-1), opening, 0.0)
+    return torch.where(feasible & ~(judged.support & rival).any(-1).any(-1), opening, 0.0)
 
 
 def _arccos(part, whole) -> torch.Tensor:

@@ -107,6 +107,17 @@ def _power_of_two(largest: np.ndarray) -> np.ndarray:
     return np.where(largest > 0, np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0)))), 1.0)
 
 
+def differences(X: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
+    """``x_{i,sel_i} - x_it`` (..., n, T, d) of checked arguments; zero at the selected tokens."""
+    picked = selected[..., None, None].expand(*selected.shape, 1, X.shape[-1])
+    return X.gather(-2, picked) - X
+
+
+def others(selected: torch.Tensor, T: int) -> torch.Tensor:
+    """Mask (..., n, T) of the tokens that are not selected."""
+    return torch.arange(T, device=selected.device) != selected[..., None]
+
+
 def margins(W, X, z, selected) -> torch.Tensor:
     """Margins ``(x_{i,sel_i} - x_it)^T W z_i`` of any W.
 
@@ -133,8 +144,7 @@ def margins(W, X, z, selected) -> torch.Tensor:
     if W.ndim < 2 or tuple(W.shape[-2:]) != (d, d):
         raise ValueError(f"W must have shape (..., {d}, {d}) to match X, got {tuple(W.shape)}")
     broadcast_batch(W=W.shape[:-2], X=X.shape[:-3])
-    picked = selected[..., None, None].expand(*selected.shape, 1, d)
-    return ((X.gather(-2, picked) - X) @ (z @ W.mT)[..., None])[..., 0]
+    return (differences(X, selected) @ (z @ W.mT)[..., None])[..., 0]
 
 
 def smallest_margin(W, X, z, selected) -> torch.Tensor:
@@ -165,6 +175,5 @@ def smallest_margin(W, X, z, selected) -> torch.Tensor:
     1.0
     """
     gaps = margins(W, X, z, selected)
-    own = as_indices(selected, "selected", gaps.shape[-1], device=gaps.device)[..., None]
-    others = torch.arange(gaps.shape[-1], device=gaps.device) != own
-    return torch.where(others, gaps, torch.inf).amin((-2, -1))
+    selected = as_indices(selected, "selected", gaps.shape[-1], device=gaps.device)
+    return torch.where(others(selected, gaps.shape[-1]), gaps, torch.inf).amin((-2, -1))

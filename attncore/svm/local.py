@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 
-from attncore.svm.constraints import check, margins
+from attncore.svm.constraints import check, margins, others
 from attncore.svm.solution import Solution, Status
 from attncore.svm.solve import attention_svm
 from attncore.validation import as_tensor, real, short
+
+
+def solve_marked(X, z, selected, norm) -> Solution:
+    """`attention_svm` of checked arguments, which marks a single infeasible problem as it does one of a batch."""
+    batched = attention_svm(X[None], z[None], selected[None], norm)
+    parts = {part.name: getattr(batched, part.name) for part in fields(batched)}
+    return replace(batched, **{name: part[0] for name, part in parts.items() if isinstance(part, torch.Tensor)})
 
 
 class Verdict(enum.IntEnum):
@@ -122,13 +129,10 @@ def local_optimality(X, z, scores, selected, norm="fro", tol=1e-6, solution: Sol
     if solution is not None and not isinstance(solution, Solution):
         raise TypeError(f"solution must be a Solution or None, got {short(solution)}")
     if solution is None:
-        batched = attention_svm(X[None], z[None], selected[None], norm)
-        W, status, norm = batched.W[0], batched.status[0], batched.norm
-    else:
-        W, status, norm = solution.W, solution.status, solution.norm
-    feasible = status != Status.INFEASIBLE
-    margin = margins(torch.where(feasible[..., None, None], W, 0.0), X, z, selected)
-    other = torch.ones_like(margin, dtype=torch.bool).scatter(-1, selected[..., None], False)
+        solution = solve_marked(X, z, selected, norm)
+    norm, feasible = solution.norm, solution.status != Status.INFEASIBLE
+    margin = margins(torch.where(feasible[..., None, None], solution.W, 0.0), X, z, selected)
+    other = others(selected, X.shape[-2])
     support = other & (margin <= 1 + tol) & feasible[..., None, None]
     own = scores.gather(-1, selected[..., None])
     best = (own >= scores).all(-1).all(-1)

@@ -11,22 +11,20 @@ same ones for every method, and paired over the condition numbers.
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
-from pathlib import Path
+from functools import partial
 
-import numpy as np
 import torch
+from stored import FOLDER, significant, write
 
 from attncore import preconditioning as pc
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "four_runs.json"
+TARGET = FOLDER / "four_runs.json"
 SEED, N, NOISE, PROBLEMS, BATCH, STEPS = 0, 512, 0.1, 6, 64, 2000
 SINGULAR = [0.3, 0.2625, 0.225, 0.1875, 0.15]
 CONDITIONS = (1000, 1, 100)
 RECORD = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
 PLAIN = dict(lam=0.0, tau=1.0)
+numbers = partial(significant, digits=5)
 
 
 def methods():
@@ -41,11 +39,6 @@ def methods():
     for lr in (0.01, 0.05, 0.2):
         grid[f"adam {lr:g}, random"] = PLAIN | dict(method="adam", init="random", lr=lr, minibatch=BATCH)
     return grid
-
-
-def numbers(values):
-    """Five significant digits; None for a run that has diverged."""
-    return [[None if np.isnan(v) else float(f"{v:.5g}") for v in row] for row in np.asarray(values).tolist()]
 
 
 def trained(kappa, arguments):
@@ -63,10 +56,6 @@ def trained(kappa, arguments):
 def main():
     torch.set_num_threads(1)
     data = {
-        "provenance": {
-            "command": "python tools/four_runs.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, torch {torch.__version__}",
-        },
         "settings": {"n": N, "s": SINGULAR, "noise": NOISE, "problems": PROBLEMS, "minibatch": BATCH},
         "steps": [0, *RECORD, STEPS],
         "runs": {},
@@ -75,7 +64,7 @@ def main():
         for name, arguments in methods().items():
             data["runs"].setdefault(str(kappa), {})[name] = trained(kappa, arguments)
             print(kappa, name, data["runs"][str(kappa)][name]["loss"][-1], flush=True)
-        TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+        write(TARGET, __file__, SEED, data)
 
 
 if __name__ == "__main__":

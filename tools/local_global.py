@@ -17,20 +17,17 @@ digits, one a seed: 0 globally optimal, 1 locally, 2 neither. Three parts:
 from __future__ import annotations
 
 import itertools
-import json
-import platform
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
+from stored import FOLDER, write
 
 from attncore.attention import softmax_attention
 from attncore.data import token_selection
 from attncore.svm import local_optimality
 from attncore.training import train
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "svm-local.json"
+TARGET = FOLDER / "svm-local.json"
 N, T, SEED, SEEDS, STEPS = 4, 6, 0, 400, 2000
 DIMENSIONS, LATER = (2, 4, 8, 16, 32), (4000, 8000, 16000, 32000, 64000)
 START_SEEDS, START_DIMENSION, NORMS, START_STEPS = 200, 8, (1, 4, 16, 64, 256), 10000
@@ -114,11 +111,9 @@ def main() -> None:
         parts["choices"].append(choices(d))
         print(d, parts["choices"][-1]["local"], flush=True)
     data = {
-        "provenance": {"command": "python tools/local_global.py", "seed": SEED, "version": version("attncore"),
-                       "machine": f"{platform.machine()}, one core, {platform.system()}"},
         "n": N, "T": T, "start_d": START_DIMENSION, **parts,
     }
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    write(TARGET, __file__, SEED, data, packages=())
 
 
 if __name__ == "__main__":

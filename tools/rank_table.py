@@ -12,25 +12,22 @@ singular values are kept as they come.
 
 from __future__ import annotations
 
-import json
-import platform
 import warnings
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
+from stored import FOLDER, significant, write
 
 from attncore.data import token_selection
 from attncore.svm import Status, attention_svm
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "svm-rank.json"
+TARGET = FOLDER / "svm-rank.json"
 COUNTS, T, DIMENSIONS, SEEDS, SEED, NOISY = (5, 10, 15), 5, range(2, 21), 30, 0, 10
 
 
 def relative(values, keep: int) -> list[list[float]]:
     """The first `keep` singular values of each problem, divided by the largest, three digits."""
-    return [[float(f"{v:.2e}") for v in row[:keep] / row[0]] for row in np.asarray(values)]
+    return [significant(row[:keep] / row[0], 3) for row in np.asarray(values)]
 
 
 def by_default(X, z, selected) -> np.ndarray:
@@ -82,16 +79,11 @@ def main() -> None:
             ranks = [np.mean(cells[-1][key] or np.nan) for key in ("rank_fro", "rank_nuc")]
             print(n, d, cells[-1]["feasible"], *np.round(ranks, 2), cells[-1]["largest_gap"], flush=True)
     data = {
-        "provenance": {
-            "command": "python tools/rank_table.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, cvxpy {version('cvxpy')}, "
-                       f"scs {version('scs')}",
-        },
         "T": T, "seeds": SEEDS,
         "tolerance": "rank: singular values above max(1e-9, sqrt(2 gap)) of the largest",
         "cells": cells,
     }
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    write(TARGET, __file__, SEED, data, packages=("cvxpy", "scs"))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,11 @@ keeps at that step.
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import torch
+from stored import FOLDER, significant, write
 
 from attncore.attention import attend
 from attncore.data import TokenSelection
@@ -29,18 +27,13 @@ from attncore.several_tokens import Outcome, compare_selection, relu_problems
 from attncore.svm import attention_svm_multi, best_combination, finite_part
 from attncore.training import train
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "relu-heads.json"
+TARGET = FOLDER / "relu-heads.json"
 N, T, SEED, STEPS, BLOCK = 3, 4, 0, 2000, 500
 DRAWS = {4: 1500, 6: 2500, 8: 4500, 10: 9000}
 LONG, MARKS = 1500, [500, 1000, 2000, 4000, 8000]
 IDLE = 1e-6
 PUBLISHED = {"gradient": "naive", "norm_eps": float(np.finfo(float).eps)}
-
-
-def rounded(values) -> list:
-    """Five significant digits, nested lists."""
-    values = np.asarray(values)
-    return [rounded(v) for v in values] if values.ndim else float(f"{float(values):.5g}")
+rounded = partial(significant, digits=5)
 
 
 def published(d: int) -> dict:
@@ -94,21 +87,16 @@ def long() -> dict:
         for name, value in zip(table, (one.correlation[cohort], without(prob, s, kept, W, idle),
                                        one.correlation_direction[cohort], idle.any(-1).double(), several.double(),
                                        W.norm(dim=(1, 2))), strict=True):
-            table[name].append([None if x != x else x for x in rounded(value)])
+            table[name].append(rounded(value))
     return {"d": 4, "draws": LONG, "steps": MARKS, "draw": cohort.nonzero()[:, 0].tolist(), **table}
 
 
 def main() -> None:
     """Compute everything and write the file."""
     torch.set_num_threads(1)
-    data = {
-        "provenance": {
-            "command": "python tools/relu_heads.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, torch {version('torch')}",
-        },
+    write(TARGET, __file__, SEED, {
         "n": N, "T": T, "steps": STEPS, "long": long(), "published": [published(d) for d in DRAWS],
-    }
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    })
 
 
 if __name__ == "__main__":

@@ -10,28 +10,21 @@ large n. Everything is in float64, with one thread; problem b of a sweep depends
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import torch
+from stored import FOLDER, significant, write
 
 from attncore import preconditioning as pc
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "scaling_law.json"
+TARGET = FOLDER / "scaling_law.json"
 SEED = 0
 FIVE, THREE, SLOW = np.linspace(0.3, 0.15, 5), np.linspace(0.3, 0.15, 3), np.array([0.3, 0.12, 0.05])
 PROBLEMS = {200: 64, 400: 48, 800: 32, 1600: 16, 3200: 8, 6400: 4}
 SURFACE = {100: 32, 200: 32, 400: 24, 800: 16, 1600: 8, 3200: 4}
 BIAS_PROBLEMS = 20_000
-
-
-def rounded(values):
-    """Six significant digits, nested lists."""
-    values = np.asarray(values)
-    return [rounded(v) for v in values] if values.ndim else float(f"{float(values):.6g}")
+rounded = partial(significant, digits=6)
 
 
 def excess(run, task):
@@ -96,17 +89,13 @@ def squared_bias(noise: float):
 def main():
     torch.set_num_threads(1)
     data = {
-        "provenance": {
-            "command": "python tools/scaling_law.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, torch {torch.__version__}",
-        },
         "bias": {"0": squared_bias(0.0), "0.2": squared_bias(0.2)},
         "surface": surface(0.2, 40),
         "trained": trained(1.0, 0.1),
         "turned": trained(1.0, 0.1, sign=-1.0),
         "large": trained(2 / 0.3, 0.1, tau=1.0),
     }
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    write(TARGET, __file__, SEED, data)
 
 
 if __name__ == "__main__":

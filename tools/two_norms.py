@@ -21,14 +21,12 @@ losses  2000 steps with other losses and heads; null where a run does not end on
 
 from __future__ import annotations
 
-import json
-import platform
-from importlib.metadata import version
+from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import torch
+from stored import FOLDER, significant, write
 
 from attncore.data import token_selection
 from attncore.geometry import correlation
@@ -37,7 +35,7 @@ from attncore.svm import attention_svm
 from attncore.training import train
 from attncore.weights import gaussian_start
 
-TARGET = Path(__file__).resolve().parents[1] / "book" / "data" / "two_norms.json"
+TARGET = FOLDER / "two_norms.json"
 SEED, N, T, D, EPS, SMALLER = 0, 6, 8, 10, 2.2e-16, 30
 SEEDS, LONG_SEEDS, RIDGE_SEEDS, FIRST = 200, 100, 50, 10
 STEPS = [100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000]
@@ -50,11 +48,7 @@ RIDGE = dict(ridge=EPS, norm_eps=EPS)
 LONG = {"W": ("W", 0.0, 1), "ridge": ("KQ", EPS, 1), "ridge, small start": ("KQ", EPS, SMALLER),
         "no ridge": ("KQ", 0.0, 1), "no ridge, small start": ("KQ", 0.0, SMALLER)}
 
-
-def digits(values, count: int = 6):
-    """Numbers with `count` significant digits."""
-    values = np.asarray(values)
-    return float(f"{values:.{count}g}") if values.ndim == 0 else [digits(v, count) for v in values]
+digits = partial(significant, digits=6)
 
 
 def trained(prob, record, parametrization, **options):
@@ -126,7 +120,7 @@ def lengths() -> list[dict]:
             run, found = trained(prob, [EARLY, 2000], kind, **options)
             row[kind] = {"end": digits(found[-1]), "early": digits(found[0]),
                          "optimal": digits(against(prob, run, prob.optimal, kind)[-1]),
-                         "attention": digits(run.attention.amax(-1).amin(-1), 9)}
+                         "attention": significant(run.attention.amax(-1).amin(-1), 9)}
         rows.append(row)
         print("T", count, [float(np.mean(row[kind]["end"])) for kind in ("W", "KQ")], flush=True)
     return rows
@@ -160,10 +154,6 @@ def main() -> None:
     """Compute the three parts and write the file."""
     torch.set_num_threads(1)
     data = {
-        "provenance": {
-            "command": "python tools/two_norms.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, torch {torch.__version__}",
-        },
         "settings": {"n": N, "T": T, "d": D, "seeds": SEEDS, "long_seeds": LONG_SEEDS, "ridge_seeds": RIDGE_SEEDS,
                      "published_ridge": EPS, "smaller": SMALLER,
                      "length_seed": LENGTH_SEED, "length_seeds": LENGTH_SEEDS, "early": EARLY},
@@ -176,7 +166,7 @@ def main() -> None:
     for name, arguments in LONG.items():
         data["long"][name] = long_run(*arguments)
         print(name, data["long"][name], flush=True)
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    write(TARGET, __file__, SEED, data)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import platform
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
+from stored import FOLDER, write
 
 from attncore.data import TokenSelection, token_selection
 from attncore.svm import Status, Verdict, attention_svm, local_optimality
 from attncore.training import train
 
-ROOT = Path(__file__).resolve().parents[1]
-TARGET, PARTIAL = ROOT / "book" / "data" / "width.json", ROOT / "_build" / "width.partial.json"
+TARGET, PARTIAL = FOLDER / "width.json", FOLDER.parents[1] / "_build" / "width.partial.json"
 SEED = 0
 FEASIBLE = {"n": [2, 4, 6, 8, 12, 16], "T": [2, 4, 8, 16, 32], "d": list(range(2, 12)), "draws": 600}
 GLOBAL = {"n": [2, 4, 8], "T": [3, 6, 12], "d": [2, 4, 8, 16, 32], "draws": 400, "steps": 2000, "lr": 0.1}
@@ -109,16 +106,11 @@ def main() -> None:
             cell = done[name, n, T, d] = compute(n, T, d)
             keep(done)
             print(name, n, T, d, {k: v if name != "traps" else np.mean(v) for k, v in cell.items()}, flush=True)
-    data = {
-        "provenance": {
-            "command": "python tools/width_sweep.py", "seed": SEED, "version": version("attncore"),
-            "machine": f"{platform.machine()}, one core, {platform.system()}, torch {torch.__version__}",
-        },
-    }
+    data = {}
     for name, (settings, _) in SWEEPS.items():
         grid = itertools.product(settings["n"], settings["T"], settings["d"])
         data[name] = settings | {"cells": [{"n": n, "T": T, "d": d} | done[name, n, T, d] for n, T, d in grid]}
-    TARGET.write_text(json.dumps(data, separators=(",", ":")) + "\n", "utf8")
+    write(TARGET, __file__, SEED, data)
     PARTIAL.unlink(missing_ok=True)
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 
-import yaml
 from docutils import nodes
+from freshness import toc_parts
 from ledger import all_entries
 from ledger_draw import STATUSES
 from sphinx.application import Sphinx
@@ -76,21 +76,15 @@ class CourseMap(SphinxDirective):
 
 
 def parts(app: Sphinx) -> list[tuple[str, list[str]]]:
-    """Captions and pages of the numbered parts."""
-    toc = yaml.safe_load(Path(app.confdir, app.config.external_toc_path).read_text("utf8"))
-    return [
-        (part["caption"], [chapter["file"] for chapter in part["chapters"]])
-        for part in toc.get("parts", [])
-        if part.get("numbered")
-    ]
+    return toc_parts(Path(app.confdir), Path(app.confdir, app.config.external_toc_path))
 
 
-def lectures(app: Sphinx, docname: str, arrows) -> list[tuple[str, list[Lecture]]]:
+def lectures(app: Sphinx, docname: str, contents, arrows) -> list[tuple[str, list[Lecture]]]:
     """The lectures of each part, without their places."""
     env, judged = app.env, {}
     for entry in all_entries(app):
         judged.setdefault(entry.claim.page, Counter())[entry.status] += 1
-    numbers = {page: _number(env, page) for _, pages in parts(app) for page in pages}
+    numbers = {page: _number(env, page) for _, pages in contents for page in pages}
     return [
         (caption, [
             Lecture(page, env.titles[page].astext(), numbers[page],
@@ -98,7 +92,7 @@ def lectures(app: Sphinx, docname: str, arrows) -> list[tuple[str, list[Lecture]
                     [numbers[a] for a, b in arrows if b == page])
             for page in pages
         ])
-        for caption, pages in parts(app)
+        for caption, pages in contents
     ]  # fmt: skip
 
 
@@ -128,7 +122,7 @@ def _placed(columns, layout: Layout):
             x = i * (width + GAP)
             heads.append((caption, start + i, x, depth))
             for j, box in enumerate(boxes):
-                placed[box.page] = Lecture(**{**vars(box), "x": x, "y": depth + HEAD + j * (height + RISE)})
+                placed[box.page] = replace(box, x=x, y=depth + HEAD + j * (height + RISE))
         depth += HEAD + max(len(boxes) for _, boxes in row) * (height + RISE) + RISE
     return placed, heads, depth - 2 * RISE + 2
 
@@ -175,9 +169,10 @@ def _box(box: Lecture, layout: Layout) -> str:
 
 def draw(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for place in list(doctree.findall(course_map)):
-        drawn_pages = {page for _, pages in parts(app) for page in pages}
-        arrows = [arrow for arrow in place["arrows"] if drawn_pages.issuperset(arrow)]
-        columns = lectures(app, docname, arrows)
+        contents = parts(app)
+        here = {page for _, pages in contents for page in pages}
+        arrows = [arrow for arrow in place["arrows"] if here.issuperset(arrow)]
+        columns = lectures(app, docname, contents, arrows)
         both = "".join(picture(columns, arrows, layout) for layout in LAYOUTS)
         drawn = f'<nav class="course-map" aria-label="Lectures">{both}</nav>'
         place.replace_self(nodes.raw("", drawn, format="html"))

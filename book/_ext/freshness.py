@@ -52,6 +52,16 @@ def toc_pages(root: Path, toc: Path | None = None) -> list[str]:
     return [name.removesuffix(".md") for name in names]
 
 
+def toc_parts(root: Path, toc: Path | None = None) -> list[tuple[str, list[str]]]:
+    """Captions and pages of the numbered parts of ``_toc.yml``: the lectures."""
+    parts = yaml.safe_load((toc or root / "_toc.yml").read_text("utf8")).get("parts", [])
+    return [
+        (part["caption"], [chapter["file"] for chapter in part["chapters"]])
+        for part in parts
+        if part.get("numbered")
+    ]
+
+
 def run_digest(root: Path, docname: str) -> str | None:
     """Digest of everything the outputs of a page depend on; None for a page that runs no code.
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 import pytest
-import yaml
+from freshness import toc_parts
 
 pytestmark = pytest.mark.browser
 ROOT_PAGE = "book/index.html"
@@ -15,8 +15,7 @@ ROOT_PAGE = "book/index.html"
 
 @pytest.fixture(scope="module")
 def lectures(root) -> list[str]:
-    toc = yaml.safe_load((root / "_toc.yml").read_text("utf8"))
-    return [c["file"] for part in toc["parts"] if part.get("numbered") for c in part["chapters"]]
+    return [page for _, pages in toc_parts(root) for page in pages]
 
 
 @pytest.mark.parametrize(("width", "name"), [(1280, "map-wide"), (390, "map-narrow")])

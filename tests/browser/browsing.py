@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,10 +13,13 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))  # for shoot.py, which runs by itself
+
+from freshness import toc_pages  # noqa: E402
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = [
     "--no-sandbox",
@@ -43,19 +47,7 @@ def find_chromium() -> str | None:
 
 def chapter_names(toc: Path = ROOT / "_toc.yml") -> list[str]:
     """Return the pages of the table of contents, in reading order."""
-
-    def files(node):
-        if isinstance(node, dict):
-            for key, value in node.items():
-                if key in ("root", "file"):
-                    yield value
-                else:
-                    yield from files(value)
-        elif isinstance(node, list):
-            for value in node:
-                yield from files(value)
-
-    return list(files(yaml.safe_load(toc.read_text("utf8"))))
+    return toc_pages(ROOT, toc)
 
 
 CHAPTERS_WITH_CODE = [name for name in chapter_names() if "{code-cell}" in (ROOT / f"{name}.md").read_text("utf8")]

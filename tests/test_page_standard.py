@@ -12,7 +12,7 @@ from page_source import read_page
 
 COLUMNS = 75
 PAGES = freshness.toc_pages(ROOT, ROOT / "_toc.yml")
-LECTURES = [page for page in PAGES if page.split("/")[1] in ("svm", "icl", "preconditioning")]
+LECTURES = [page for _, pages in freshness.toc_parts(ROOT) for page in pages]
 CODE_FENCE = re.compile(r"^```(?:python|\{code-block\}[^\n]*)\n(.*?)^```", re.M | re.S)
 NEED = re.compile(r"\*\*You need\*\*(.*?)\*\*Time:\*\*", re.S)
 LINK = re.compile(r"\{(?:doc|ref|prf:ref|eq|numref)\}`[^`]+`")
